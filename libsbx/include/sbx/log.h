@@ -12,7 +12,7 @@
 enum sbx_log_level { SBX_LOG_ERROR, SBX_LOG_WARN, SBX_LOG_INFO, SBX_LOG_DEBUG };
 
 struct sbx_kv {
-	const char *key; /* a literal; NULL ends nothing, the row is skipped */
+	const char *key; /* a literal; a row without one is skipped */
 	const char *s;   /* string value, or NULL for the number */
 	int64_t i;
 };
@@ -35,12 +35,12 @@ void sbx_log_err_write(enum sbx_log_level level, const char *evt, const struct s
 	const struct sbx_kv *kv, size_t n);
 bool sbx_log_on(enum sbx_log_level level);
 
-#define SBX_KVS_(...) ((const struct sbx_kv[]){ { NULL, NULL, 0 }, ##__VA_ARGS__ })
-/* sbx_log(SBX_LOG_INFO, "op.done", sbx_kv_s("box", id), sbx_kv_i("dur_ms", ms)); */
-#define sbx_log(level, evt, ...)                                                                     \
-	sbx_log_write((level), (evt), SBX_KVS_(__VA_ARGS__), SBX_ARRAY_LEN(SBX_KVS_(__VA_ARGS__)))
+#define SBX_KV_NONE ((struct sbx_kv){ NULL, NULL, 0 })
+#define SBX_KVS_(...) ((const struct sbx_kv[]){ __VA_ARGS__ })
+#define SBX_KVN_(...) (sizeof(SBX_KVS_(__VA_ARGS__)) / sizeof(struct sbx_kv))
+/* sbx_log(SBX_LOG_INFO, "op.done", sbx_kv_s("box", id), sbx_kv_i("dur_ms", ms)); at least SBX_KV_NONE. */
+#define sbx_log(level, evt, ...) sbx_log_write((level), (evt), SBX_KVS_(__VA_ARGS__), SBX_KVN_(__VA_ARGS__))
 #define sbx_log_err(level, evt, err, ...)                                                            \
-	sbx_log_err_write((level), (evt), (err), SBX_KVS_(__VA_ARGS__),                              \
-		SBX_ARRAY_LEN(SBX_KVS_(__VA_ARGS__)))
+	sbx_log_err_write((level), (evt), (err), SBX_KVS_(__VA_ARGS__), SBX_KVN_(__VA_ARGS__))
 
 #endif
