@@ -268,3 +268,115 @@ comment on column box_events.from_state is 'State before.';
 comment on column box_events.to_state is 'State after.';
 comment on column box_events.caused_by is 'Who: key:<id>, operator:<role>, keeper.';
 comment on column box_events.detail is 'More, for people.';
+
+-- Row-level security. Workers see the rows of the tenant that the transaction has set, and none when it
+-- set none; keepers and the owner (whose rights views and functions borrow) see all.
+
+create function current_tenant() returns uuid
+	language sql stable parallel safe
+	return nullif(current_setting('sbx.tenant', true), '')::uuid;
+comment on function current_tenant() is
+	'Tenant of the transaction: set_config(''sbx.tenant'', …, true). Null when unset, so no row matches.';
+
+alter table tenants enable row level security, force row level security;
+create policy tenants_owner on tenants to sbx_owner using (true) with check (true);
+create policy tenants_worker on tenants for select to sbx_worker using (id = current_tenant());
+
+alter table api_keys enable row level security, force row level security;
+create policy api_keys_owner on api_keys to sbx_owner using (true) with check (true);
+create policy api_keys_worker on api_keys for select to sbx_worker using (tenant_id = current_tenant());
+
+alter table boxes enable row level security, force row level security;
+create policy boxes_owner on boxes to sbx_owner using (true) with check (true);
+create policy boxes_keeper on boxes to sbx_keeper using (true) with check (true);
+create policy boxes_worker on boxes to sbx_worker
+	using (tenant_id = current_tenant()) with check (tenant_id = current_tenant());
+
+alter table box_runs enable row level security, force row level security;
+create policy box_runs_owner on box_runs to sbx_owner using (true) with check (true);
+create policy box_runs_keeper on box_runs to sbx_keeper using (true) with check (true);
+create policy box_runs_worker on box_runs for select to sbx_worker using (tenant_id = current_tenant());
+
+alter table box_events enable row level security, force row level security;
+create policy box_events_owner on box_events to sbx_owner using (true) with check (true);
+create policy box_events_keeper on box_events to sbx_keeper using (true) with check (true);
+create policy box_events_worker on box_events to sbx_worker
+	using (tenant_id = current_tenant()) with check (tenant_id = current_tenant());
+
+-- The one look-up without a tenant: from the hash of a key to who holds it.
+
+create function auth_key(key_hash bytea)
+	returns table (key_id uuid, tenant_id uuid, tenant text, scope text, plan text, max_boxes integer)
+	language plpgsql volatile security definer set search_path = sbx, pg_temp rows 1
+as $$
+begin
+	select k.id, t.id, t.name, k.scope, p.name, p.max_boxes
+		into key_id, tenant_id, tenant, scope, plan, max_boxes
+		from api_keys k join tenants t on t.id = k.tenant_id join plans p on p.name = t.plan
+		where k.hash = key_hash and k.revoked_at is null and t.suspended_at is null
+			and (k.expires_at is null or k.expires_at > now());
+	if not found then
+		return;
+	end if;
+	-- Written at most once a minute, and never waited for: the call matters more than the mark.
+	update api_keys k set last_used_at = now() where k.id in (
+		select u.id from api_keys u
+			where u.id = key_id and (u.last_used_at is null or u.last_used_at < now() - interval '1 minute')
+			for no key update skip locked);
+	return next;
+end
+$$;
+comment on function auth_key(bytea) is
+	'Who holds the API key with this SHA-256: one row when the key is valid, none otherwise. Marks its use.';
+
+-- Notifications, of rare things only. A listener treats each as a hint to look, never as the news itself.
+
+create function notify_op() returns trigger language plpgsql set search_path = sbx, pg_temp as $$
+begin
+	if tg_op = 'INSERT' then
+		perform pg_notify('sbx_ops', new.host);
+	elsif new.state in ('done', 'failed', 'stale') then
+		perform pg_notify('sbx_op_done', new.machine_id::text);
+	end if;
+	return null;
+end
+$$;
+comment on function notify_op() is 'Channel sbx_ops (host) for new work, sbx_op_done (machine id) for its end.';
+create trigger ops_new after insert on ops for each row execute function notify_op();
+create trigger ops_done after update of state on ops for each row
+	when (old.state is distinct from new.state) execute function notify_op();
+
+create function notify_box() returns trigger language plpgsql set search_path = sbx, pg_temp as $$
+begin
+	perform pg_notify('sbx_box', new.id);
+	return null;
+end
+$$;
+comment on function notify_box() is 'Channel sbx_box (box id) when the state of a box changes.';
+create trigger boxes_state after update of state on boxes for each row
+	when (old.state is distinct from new.state) execute function notify_box();
+
+create function notify_key() returns trigger language plpgsql set search_path = sbx, pg_temp as $$
+begin
+	perform pg_notify('sbx_key', old.id::text);
+	return null;
+end
+$$;
+comment on function notify_key() is 'Channel sbx_key (key id) when what a key allows may have changed.';
+create trigger api_keys_changed after update of revoked_at, expires_at, scope on api_keys for each row
+	when (old.revoked_at is distinct from new.revoked_at or old.expires_at is distinct from new.expires_at
+		or old.scope is distinct from new.scope)
+	execute function notify_key();
+create trigger api_keys_gone after delete on api_keys for each row execute function notify_key();
+
+create function notify_tenant_keys() returns trigger language plpgsql set search_path = sbx, pg_temp as $$
+begin
+	perform pg_notify('sbx_key', k.id::text) from api_keys k where k.tenant_id = new.id;
+	return null;
+end
+$$;
+comment on function notify_tenant_keys() is 'Channel sbx_key for every key of a tenant whose rights changed.';
+create trigger tenants_changed after update of suspended_at, plan, name on tenants for each row
+	when (old.suspended_at is distinct from new.suspended_at or old.plan is distinct from new.plan
+		or old.name is distinct from new.name)
+	execute function notify_tenant_keys();
