@@ -1,6 +1,7 @@
 #include "sbx/arena.h"
 
 #include <stdalign.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
