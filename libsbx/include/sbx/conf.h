@@ -7,6 +7,7 @@
 #define SBX_CONF_H
 
 #include "sbx/err.h"
+#include "sbx/str.h"
 
 struct sbx_conf {
 #define SBX_CONF_STR const char *
