@@ -329,6 +329,44 @@ $$;
 comment on function auth_key(bytea) is
 	'Who holds the API key with this SHA-256: one row when the key is valid, none otherwise. Marks its use.';
 
+-- Stopping a box, in one transaction: its state and op, a new generation of its machine, the op for the
+-- keeper, an event. Runs with the rights of the caller; the order of locks is box, then machine.
+
+create function stop_box(box_tenant uuid, box text, by text, why text) returns text
+	language plpgsql volatile set search_path = sbx, pg_temp
+as $$
+declare
+	b boxes;
+	m machines;
+begin
+	select * into b from boxes x where x.tenant_id = box_tenant and x.id = box for update;
+	if not found then
+		return null;
+	end if;
+	if b.state in ('stopping', 'terminated', 'interrupted') then
+		return b.state;
+	end if;
+	update machines x set generation = x.generation + 1
+		where x.id = b.machine_id and x.state <> 'gone' returning * into m;
+	if m.id is null then
+		update boxes x set state = 'terminated', op = null, reason_code = 'stopped', reason = why, ended_at = now()
+			where x.tenant_id = b.tenant_id and x.id = b.id;
+		insert into box_events (tenant_id, box_id, kind, from_state, to_state, caused_by, detail)
+			values (b.tenant_id, b.id, 'terminated', b.state, 'terminated', by, why);
+		return 'terminated';
+	end if;
+	update boxes x set state = 'stopping', op = 'stopping', reason_code = 'stopped', reason = why
+		where x.tenant_id = b.tenant_id and x.id = b.id;
+	insert into ops (host, machine_id, verb, generation, caused_by)
+		values (m.host, m.id, 'stop', m.generation, by);
+	insert into box_events (tenant_id, box_id, kind, from_state, to_state, caused_by, detail)
+		values (b.tenant_id, b.id, 'stop_asked', b.state, 'stopping', by, why);
+	return 'stopping';
+end
+$$;
+comment on function stop_box(uuid, text, text, text) is
+	'Asks for the end of a box and gives its state now; null: there is none. Stopping again changes nothing.';
+
 -- Notifications, of rare things only. A listener treats each as a hint to look, never as the news itself.
 
 create function notify_op() returns trigger language plpgsql set search_path = sbx, pg_temp as $$

@@ -22,7 +22,7 @@ grant usage on schema sbx to sbx_worker, sbx_keeper;
 grant select on schema_migrations to sbx_worker, sbx_keeper;
 
 -- Workers.
-grant execute on function auth_key(bytea), current_tenant() to sbx_worker;
+grant execute on function auth_key(bytea), current_tenant(), stop_box(uuid, text, text, text) to sbx_worker;
 grant select on plans, images, hosts, machines, tenants, boxes, box_runs, box_events to sbx_worker;
 grant select (id, tenant_id, name, prefix, scope, created_at, expires_at, last_used_at, revoked_at)
 	on api_keys to sbx_worker;

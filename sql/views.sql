@@ -196,41 +196,18 @@ comment on column admin.events.to_state is 'State after.';
 comment on column admin.events.caused_by is 'Who: key:<id>, operator:<role>, keeper.';
 comment on column admin.events.detail is 'More, for people.';
 
--- The same transaction as sandbox_stop: state and op of the box, a new generation of its machine, the op
--- for the keeper, an event.
+-- What sandbox_stop does, for any tenant's box.
 create or replace function admin.stop_box(box_id text) returns text
 	language plpgsql volatile security definer set search_path = sbx, pg_temp
 as $$
 declare
-	b boxes;
-	m machines;
-	who constant text := 'operator:' || session_user;
+	owner_id uuid;
 begin
-	select * into b from boxes x where x.id = stop_box.box_id for update;
+	select b.tenant_id into owner_id from boxes b where b.id = stop_box.box_id;
 	if not found then
 		raise exception 'There is no box %.', stop_box.box_id using errcode = 'no_data_found';
 	end if;
-	if b.state in ('stopping', 'terminated', 'interrupted') then
-		return b.state;
-	end if;
-	update machines x set generation = x.generation + 1
-		where x.id = b.machine_id and x.state <> 'gone' returning * into m;
-	if m.id is null then
-		update boxes x set state = 'terminated', op = null, reason_code = 'stopped',
-			reason = 'Stopped by the operator.', ended_at = now()
-			where x.tenant_id = b.tenant_id and x.id = b.id;
-		insert into box_events (tenant_id, box_id, kind, from_state, to_state, caused_by)
-			values (b.tenant_id, b.id, 'terminated', b.state, 'terminated', who);
-		return 'terminated';
-	end if;
-	update boxes x set state = 'stopping', op = 'stopping', reason_code = 'stopped',
-		reason = 'Stopped by the operator.'
-		where x.tenant_id = b.tenant_id and x.id = b.id;
-	insert into ops (host, machine_id, verb, generation, caused_by)
-		values (m.host, m.id, 'stop', m.generation, who);
-	insert into box_events (tenant_id, box_id, kind, from_state, to_state, caused_by)
-		values (b.tenant_id, b.id, 'stop_asked', b.state, 'stopping', who);
-	return 'stopping';
+	return sbx.stop_box(owner_id, box_id, 'operator:' || session_user, 'Stopped by the operator.');
 end
 $$;
 comment on function admin.stop_box(text) is
