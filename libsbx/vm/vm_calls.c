@@ -1,0 +1,483 @@
+/*
+ * The connection to libvirt, its event loop, and the pool whose threads make the calls.
+ *
+ * Lock order: vm->lock is the only lock and is never held across a libvirt call. The connection is
+ * opened by whichever pool thread first finds none; the others wait for it.
+ */
+#include <errno.h>
+#include <libvirt/virterror.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sbx/clock.h"
+#include "sbx/log.h"
+#include "vm/vm_priv.h"
+
+/* libvirtd that stops answering is noticed after interval × count seconds. */
+#define KEEPALIVE_INTERVAL_S 5
+#define KEEPALIVE_COUNT 3
+#define RECONNECT_MIN_MS 500
+
+struct job {
+	struct job *next;
+	vm_call_fn fn;
+	struct vm_args *args;
+	struct sbx_err err;
+	int rc;
+	bool is_done, is_abandoned;
+};
+
+struct sbx_vm {
+	struct sbx_vm_conf conf;
+	char *owned[5];
+	sbx_vm_stopped_fn on_stopped;
+	void *arg;
+	pthread_mutex_t lock;
+	pthread_cond_t work;    /* a job was queued, or stop */
+	pthread_cond_t changed; /* a job is done, or the connection changed */
+	struct job *first, **last;
+	int threads, idle;
+	bool stop;
+	virConnectPtr conn;
+	bool is_connecting, is_dead;
+	int64_t retry_at_ms;
+	uint64_t connections;
+	struct sbx_vm *retired; /* see sbx_vm_free() */
+};
+
+const struct sbx_vm_conf *vm_conf(const struct sbx_vm *vm)
+{
+	return &vm->conf;
+}
+
+struct vm_args *vm_args_new(const char *id)
+{
+	struct vm_args *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	atomic_init(&a->refs, 1);
+	snprintf(a->id, sizeof(a->id), "%s", id ? id : "");
+	sbx_buf_init(&a->data, 4u * 1024u * 1024u);
+	return a;
+}
+
+void vm_args_unref(struct vm_args *a)
+{
+	if (!a || atomic_fetch_sub(&a->refs, 1) != 1)
+		return;
+	free(a->text);
+	free(a->more);
+	free(a->out);
+	free(a->domains);
+	sbx_buf_done(&a->data);
+	free(a);
+}
+
+void vm_args_auto(struct vm_args **a)
+{
+	vm_args_unref(*a);
+}
+
+static enum sbx_code code_of(const virError *e)
+{
+	switch (e->code) {
+	case VIR_ERR_NO_DOMAIN:
+	case VIR_ERR_NO_STORAGE_VOL:
+	case VIR_ERR_NO_STORAGE_POOL:
+	case VIR_ERR_NO_DOMAIN_METADATA:
+		return SBX_E_NOT_FOUND;
+	case VIR_ERR_OPERATION_TIMEOUT:
+		return SBX_E_TIMEOUT;
+	case VIR_ERR_NO_MEMORY:
+		return SBX_E_NOMEM;
+	case VIR_ERR_DOM_EXIST:
+	case VIR_ERR_STORAGE_VOL_EXIST:
+		return SBX_E_CONFLICT;
+	case VIR_ERR_RPC:
+	case VIR_ERR_NO_CONNECT:
+	case VIR_ERR_INVALID_CONN:
+	case VIR_ERR_AUTH_FAILED:
+	case VIR_ERR_AUTH_UNAVAILABLE:
+		return SBX_E_UNAVAILABLE;
+	default:
+		/* The client library reports a daemon that went away in its own domains. */
+		if (e->domain == VIR_FROM_RPC || e->domain == VIR_FROM_REMOTE)
+			return SBX_E_UNAVAILABLE;
+		return SBX_E_INTERNAL;
+	}
+}
+
+int vm_fail(struct sbx_err *err, const char *where, const char *what)
+{
+	const virError *e = virGetLastError();
+
+	sbx_err_set(err, e ? code_of(e) : SBX_E_INTERNAL, where, "libvirt: %s failed", what);
+	if (e)
+		sbx_err_detail(err, "%s (code %d, domain %d)", e->message ? e->message : "", e->code, e->domain);
+	return -1;
+}
+
+static void quiet(void *arg, virErrorPtr e)
+{
+	(void)arg;
+	(void)e;
+}
+
+static void *event_loop(void *arg)
+{
+	(void)arg;
+	for (;;)
+		if (virEventRunDefaultImpl() < 0)
+			sbx_log(SBX_LOG_WARN, "libvirt.event_loop", SBX_KV_NONE);
+	return NULL;
+}
+
+static void tick(int timer, void *arg)
+{
+	(void)timer;
+	(void)arg;
+}
+
+static pthread_once_t library_once = PTHREAD_ONCE_INIT;
+static bool library_ok;
+
+/* The loop must exist before the first connection and live as long as the process. */
+static void library_start(void)
+{
+	pthread_t thread;
+
+	virSetErrorFunc(NULL, quiet);
+	/* With nothing registered the loop would block for ever: a slow timer keeps it turning. */
+	if (virInitialize() < 0 || virEventRegisterDefaultImpl() < 0 || virEventAddTimeout(1000, tick, NULL, NULL) < 0)
+		return;
+	if (pthread_create(&thread, NULL, event_loop, NULL) != 0)
+		return;
+	pthread_detach(thread);
+	library_ok = true;
+}
+
+/* Only notes it: no libvirt call is safe in here. */
+static void on_close(virConnectPtr conn, int reason, void *arg)
+{
+	struct sbx_vm *vm = arg;
+	bool was_ours;
+
+	pthread_mutex_lock(&vm->lock);
+	was_ours = vm->conn == conn;
+	if (was_ours)
+		vm->is_dead = true;
+	pthread_mutex_unlock(&vm->lock);
+	if (was_ours)
+		sbx_log(SBX_LOG_WARN, "libvirt.closed", sbx_kv_i("reason", reason));
+}
+
+static int on_lifecycle(virConnectPtr conn, virDomainPtr dom, int event, int detail, void *arg)
+{
+	struct sbx_vm *vm = arg;
+	char id[SBX_UUID_SIZE] = "";
+	sbx_vm_stopped_fn fn;
+
+	(void)conn;
+	(void)detail;
+	pthread_mutex_lock(&vm->lock);
+	fn = vm->on_stopped;
+	pthread_mutex_unlock(&vm->lock);
+	if (fn && event == VIR_DOMAIN_EVENT_STOPPED && virDomainGetUUIDString(dom, id) == 0)
+		fn(vm->arg, id);
+	return 0;
+}
+
+static int ping_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, struct sbx_err *err)
+{
+	unsigned long version;
+
+	(void)vm;
+	(void)a;
+	return virConnectGetLibVersion(conn, &version) < 0 ? VM_FAIL(err, "asking for the version") : 0;
+}
+
+int sbx_vm_ping(struct sbx_vm *vm, struct sbx_err *err)
+{
+	vm_auto_args struct vm_args *a = vm_args_new(NULL);
+
+	return vm_call(vm, ping_call, a, SBX_VM_CALL_MS, err);
+}
+
+/* In a pool thread, without the lock. */
+static virConnectPtr connect_new(struct sbx_vm *vm, struct sbx_err *err)
+{
+	virConnectPtr conn = virConnectOpen(vm->conf.uri);
+
+	if (!conn) {
+		VM_FAIL(err, "connecting");
+		return NULL;
+	}
+	virConnectSetKeepAlive(conn, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
+	if (virConnectRegisterCloseCallback(conn, on_close, vm, NULL) < 0 ||
+		virConnectDomainEventRegisterAny(conn, NULL, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
+			VIR_DOMAIN_EVENT_CALLBACK(on_lifecycle), vm, NULL) < 0) {
+		VM_FAIL(err, "registering for events");
+		virConnectClose(conn);
+		return NULL;
+	}
+	return conn;
+}
+
+static void note_dead(struct sbx_vm *vm, virConnectPtr conn)
+{
+	if (virConnectIsAlive(conn) == 1)
+		return;
+	pthread_mutex_lock(&vm->lock);
+	if (vm->conn == conn)
+		vm->is_dead = true;
+	pthread_mutex_unlock(&vm->lock);
+}
+
+/* With the lock held, and given up meanwhile. */
+static void reconnect(struct sbx_vm *vm, struct sbx_err *err)
+{
+	virConnectPtr dead = vm->conn, conn;
+
+	vm->is_connecting = true;
+	vm->conn = NULL;
+	vm->is_dead = false;
+	pthread_mutex_unlock(&vm->lock);
+	if (dead)
+		virConnectClose(dead);
+	conn = connect_new(vm, err);
+	pthread_mutex_lock(&vm->lock);
+	vm->is_connecting = false;
+	vm->conn = conn;
+	if (conn)
+		vm->connections++;
+	else
+		vm->retry_at_ms = sbx_mono_ms() + RECONNECT_MIN_MS;
+	pthread_cond_broadcast(&vm->changed);
+}
+
+/* A reference to the connection, opened when there is none; one thread opens, the rest wait. */
+static virConnectPtr connection(struct sbx_vm *vm, struct sbx_err *err)
+{
+	virConnectPtr conn = NULL;
+
+	pthread_mutex_lock(&vm->lock);
+	while (vm->is_connecting)
+		pthread_cond_wait(&vm->changed, &vm->lock);
+	if ((!vm->conn || vm->is_dead) && sbx_mono_ms() >= vm->retry_at_ms)
+		reconnect(vm, err);
+	if (vm->conn && !vm->is_dead) {
+		conn = vm->conn;
+		virConnectRef(conn);
+	}
+	pthread_mutex_unlock(&vm->lock);
+	if (!conn)
+		SBX_FAIL(err, SBX_E_UNAVAILABLE, "libvirt cannot be reached at %s", vm->conf.uri);
+	if (!conn && err)
+		err->code = SBX_E_UNAVAILABLE;
+	return conn;
+}
+
+static void run(struct sbx_vm *vm, struct job *j)
+{
+	virConnectPtr conn = connection(vm, &j->err);
+
+	if (!conn) {
+		j->rc = -1;
+		return;
+	}
+	virResetLastError();
+	j->rc = j->fn(vm, conn, j->args, &j->err);
+	if (j->rc < 0)
+		note_dead(vm, conn);
+	virConnectClose(conn);
+}
+
+static void job_free(struct job *j)
+{
+	vm_args_unref(j->args);
+	free(j);
+}
+
+static void *pool_thread(void *arg)
+{
+	struct sbx_vm *vm = arg;
+
+	pthread_mutex_lock(&vm->lock);
+	for (;;) {
+		struct job *j = vm->first;
+		bool is_wanted;
+
+		if (!j && vm->stop)
+			break;
+		if (!j) {
+			vm->idle++;
+			pthread_cond_wait(&vm->work, &vm->lock);
+			vm->idle--;
+			continue;
+		}
+		vm->first = j->next;
+		if (!vm->first)
+			vm->last = &vm->first;
+		is_wanted = !j->is_abandoned;
+		pthread_mutex_unlock(&vm->lock);
+		if (is_wanted)
+			run(vm, j);
+		pthread_mutex_lock(&vm->lock);
+		j->is_done = true;
+		if (j->is_abandoned)
+			job_free(j);
+		else
+			pthread_cond_broadcast(&vm->changed);
+	}
+	vm->threads--;
+	pthread_cond_broadcast(&vm->changed);
+	pthread_mutex_unlock(&vm->lock);
+	return NULL;
+}
+
+/* With the lock held: there is a thread for the job just queued, as far as the limit allows. */
+static void pool_grow(struct sbx_vm *vm)
+{
+	pthread_t thread;
+
+	if (vm->idle == 0 && vm->threads < vm->conf.threads && pthread_create(&thread, NULL, pool_thread, vm) == 0) {
+		pthread_detach(thread);
+		vm->threads++;
+	}
+	pthread_cond_signal(&vm->work);
+}
+
+static void deadline_in(struct timespec *ts, int ms)
+{
+	clock_gettime(CLOCK_MONOTONIC, ts);
+	ts->tv_sec += ms / 1000;
+	ts->tv_nsec += (long)(ms % 1000) * 1000000;
+	if (ts->tv_nsec >= 1000000000) {
+		ts->tv_sec++;
+		ts->tv_nsec -= 1000000000;
+	}
+}
+
+int vm_call(struct sbx_vm *vm, vm_call_fn fn, struct vm_args *a, int timeout_ms, struct sbx_err *err)
+{
+	struct job *j = a ? calloc(1, sizeof(*j)) : NULL;
+	struct timespec until;
+	int rc;
+
+	if (!j)
+		return SBX_FAIL(err, SBX_E_NOMEM, "Out of memory");
+	deadline_in(&until, timeout_ms);
+	j->fn = fn;
+	j->args = a;
+	atomic_fetch_add(&a->refs, 1);
+	pthread_mutex_lock(&vm->lock);
+	*vm->last = j;
+	vm->last = &j->next;
+	pool_grow(vm);
+	while (!j->is_done && pthread_cond_timedwait(&vm->changed, &vm->lock, &until) != ETIMEDOUT)
+		;
+	if (!j->is_done) {
+		j->is_abandoned = true;
+		pthread_mutex_unlock(&vm->lock);
+		return SBX_FAIL(err, SBX_E_TIMEOUT, "libvirt did not answer within %d s", timeout_ms / 1000);
+	}
+	pthread_mutex_unlock(&vm->lock);
+	rc = j->rc;
+	if (rc < 0) {
+		sbx_err_set(err, j->err.code, j->err.where, "%s", j->err.msg);
+		if (j->err.detail[0])
+			sbx_err_detail(err, "%s", j->err.detail);
+	}
+	job_free(j);
+	return rc;
+}
+
+uint64_t sbx_vm_connections(struct sbx_vm *vm)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&vm->lock);
+	n = vm->connections;
+	pthread_mutex_unlock(&vm->lock);
+	return n;
+}
+
+static bool own_conf(struct sbx_vm *vm)
+{
+	const char **at[] = { &vm->conf.uri, &vm->conf.instance, &vm->conf.instance_id, &vm->conf.volume_dir,
+		&vm->conf.log_dir };
+
+	for (size_t i = 0; i < SBX_ARRAY_LEN(at); i++) {
+		vm->owned[i] = strdup(*at[i]);
+		if (!vm->owned[i])
+			return false;
+		*at[i] = vm->owned[i];
+	}
+	return true;
+}
+
+struct sbx_vm *sbx_vm_new(const struct sbx_vm_conf *conf, sbx_vm_stopped_fn on_stopped, void *arg,
+	struct sbx_err *err)
+{
+	struct sbx_vm *vm = calloc(1, sizeof(*vm));
+	pthread_condattr_t monotonic;
+
+	pthread_once(&library_once, library_start);
+	if (vm)
+		vm->conf = *conf;
+	if (!vm || !own_conf(vm) || !library_ok) {
+		for (size_t i = 0; vm && i < SBX_ARRAY_LEN(vm->owned); i++)
+			free(vm->owned[i]);
+		free(vm);
+		SBX_FAIL(err, SBX_E_INTERNAL, "libvirt's client library could not be started");
+		return NULL;
+	}
+	vm->on_stopped = on_stopped;
+	vm->arg = arg;
+	vm->last = &vm->first;
+	pthread_mutex_init(&vm->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&vm->work, NULL);
+	pthread_cond_init(&vm->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return vm;
+}
+
+static pthread_mutex_t retired_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sbx_vm *retired_first;
+
+/*
+ * Ends the pool. When a call hangs, its thread and what it uses are left to the process's end: there is
+ * no safe way to take them away. The event loop may call back for a connection that is being closed,
+ * so the object itself is kept too.
+ */
+void sbx_vm_free(struct sbx_vm *vm)
+{
+	struct timespec until;
+	virConnectPtr conn;
+
+	if (!vm)
+		return;
+	deadline_in(&until, 2000);
+	pthread_mutex_lock(&vm->lock);
+	vm->on_stopped = NULL;
+	vm->stop = true;
+	pthread_cond_broadcast(&vm->work);
+	while (vm->threads > 0 && pthread_cond_timedwait(&vm->changed, &vm->lock, &until) != ETIMEDOUT)
+		;
+	conn = vm->conn;
+	vm->conn = NULL;
+	pthread_mutex_unlock(&vm->lock);
+	if (conn) {
+		virConnectUnregisterCloseCallback(conn, on_close);
+		virConnectClose(conn);
+	}
+	pthread_mutex_lock(&retired_lock);
+	vm->retired = retired_first;
+	retired_first = vm;
+	pthread_mutex_unlock(&retired_lock);
+}
