@@ -48,14 +48,14 @@ bool sbx_boxtoken_parse(struct sbx_str text, struct sbx_boxtoken *ret, uint8_t r
 /*
  * The receiver's clock and memory. Its notion of now is the highest issued_at accepted plus the
  * boot-time clock since, so neither a wrong wall clock nor a thaw can lock the control plane out,
- * and a token is never accepted twice: nonces are kept until they expire, and when the table is
- * full the oldest leave and everything issued before them is refused.
+ * and a token is never accepted twice: the last `nonces` of them are remembered, and everything
+ * issued no later than one that was forgotten is refused.
  * Not thread-safe: the caller locks.
  */
 struct sbx_boxtoken_gate;
 struct sbx_boxtoken_gate *sbx_boxtoken_gate_new(size_t nonces); /* NULL: out of memory */
 void sbx_boxtoken_gate_free(struct sbx_boxtoken_gate *g);
-/* For a token whose MAC was checked: NULL when it may be used now, else a word for why not. */
+/* For a token whose MAC was checked: NULL when it may be used now, else "expired", "stale" or "used". */
 const char *sbx_boxtoken_gate_pass(struct sbx_boxtoken_gate *g, const struct sbx_boxtoken *t, int64_t boot_ms);
 
 #endif

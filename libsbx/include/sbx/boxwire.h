@@ -9,6 +9,11 @@
  *
  * ID is 32 lower-case hex digits chosen by the caller. A second exec with the same ID starts nothing
  * and joins the first, so a caller whose connection broke may simply ask again.
+ * exec answers when the command has ended; with BACKGROUND at once, by an END that says running. result
+ * answers when it has ended or after waitMs (at most 3600000, default 0), with all output from the start.
+ * A caller that goes away ends nothing. A result is kept for SBX_EXEC_KEPT_S, or less when very many or
+ * very large ones crowd it out; after that the ID is unknown (404).
+ * What an answer cannot carry, and all a background command prints, is in /work/.sbx/ID.out and ID.err.
  * Errors are JSON {"code","error"} with the HTTP status of that code (sbx/codes.def).
  *
  * Request frames (sbx/frame.h), each at most once unless said: CMD, CWD, ENV (any number, "K=V"),

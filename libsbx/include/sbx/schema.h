@@ -50,12 +50,15 @@ struct sbx_field {
 #define SBX_TYPE_OF(T, m)                                                                            \
 	_Generic(((T *)0)->m, const char *: SBX_T_STR, struct sbx_opt_int: SBX_T_INT,                \
 		struct sbx_opt_bool: SBX_T_BOOL, struct sbx_strs: SBX_T_STRS, struct sbx_objs: SBX_T_OBJS)
-/* An input row: SBX_IN(struct exec_args, cmd, "cmd", "what it is", .required = true, .max = 100) */
-#define SBX_IN(T, m, name_, help_, ...)                                                              \
-	{ .name = name_, .help = help_, .type = SBX_TYPE_OF(T, m), .offset = offsetof(T, m), __VA_ARGS__ }
-/* An output row: SBX_OUT("id", STR, "what it is", .nullable = true); always there. */
-#define SBX_OUT(name_, type_, help_, ...)                                                            \
-	{ .name = name_, .help = help_, .type = SBX_T_##type_, .required = true, __VA_ARGS__ }
+/*
+ * Rows. What follows the name (and type) begins with the help text, then what else differs:
+ *     SBX_IN(struct exec_args, cmd, "cmd", "what it is", .required = true, .max = 100)
+ *     SBX_OUT("id", STR, "what it is", .nullable = true)        always there
+ */
+#define SBX_IN(T, m, name_, ...)                                                                     \
+	{ .name = name_, .type = SBX_TYPE_OF(T, m), .offset = offsetof(T, m), .help = __VA_ARGS__ }
+#define SBX_OUT(name_, type_, ...)                                                                   \
+	{ .name = name_, .type = SBX_T_##type_, .required = true, .help = __VA_ARGS__ }
 #define SBX_FIELDS(rows_, T) { rows_, SBX_ARRAY_LEN(rows_), sizeof(T) }
 #define SBX_OUT_FIELDS(rows_) { rows_, SBX_ARRAY_LEN(rows_), 0 }
 #define SBX_NO_FIELDS { NULL, 0, 1 }
