@@ -192,8 +192,9 @@ int db_fail_result(struct sbx_err *err, const PGresult *r, const char *what)
 	bool is_ours = strncmp(state, "P000", 4) == 0;
 	SBX_FAIL(err, code, "%s", is_ours && text ? text : code_text(code));
 	memcpy(err->sqlstate, state, sizeof(err->sqlstate) - 1);
-	sbx_err_detail(err, "%s: %s%s%s", what, constraint ? constraint : "", constraint ? ": " : "",
-		text ? text : "");
+	if (!is_ours)
+		sbx_err_detail(err, "%s: %s%s%s", what, constraint ? constraint : "", constraint ? ": " : "",
+			text ? text : "");
 	return -1;
 }
 
