@@ -1,0 +1,1 @@
+[ -n "$BASH" ] && [ -f ~/.bashrc ] && . ~/.bashrc
