@@ -35,7 +35,7 @@ static const struct command {
 	cli_fn run;
 } commands[] = {
 	{ "migrate", NULL, 0, 0, "", BIT(OPT_DIR), "bring the database up to date", cmd_migrate },
-	{ "config", NULL, 0, 0, "", 0, "print the settings in effect", cmd_config },
+	{ "config", NULL, 0, 1, " [KEY]", 0, "print the settings in effect, or the value of one", cmd_config },
 	{ "tenant", "add", 1, 1, " NAME", BIT(OPT_PLAN) | BIT(OPT_JSON), "add a customer", cmd_tenant_add },
 	{ "tenant", "list", 0, 0, "", BIT(OPT_JSON), "list customers", cmd_tenant_list },
 	{ "key", "add", 1, 1, " TENANT", BIT(OPT_NAME) | BIT(OPT_SCOPE) | BIT(OPT_EXPIRES) | BIT(OPT_JSON),
