@@ -45,9 +45,18 @@ const struct sbx_stmt sbx_stmt_migration_put = {
 	.columns = "",
 };
 
+/* Whether this is still the transaction that lock_sql began: a file must not end it. */
+const struct sbx_stmt sbx_stmt_migration_within = {
+	.name = "migration_within",
+	.sql = "select coalesce(current_setting('sbx.migrating', true) = 'yes', false) as is_within",
+	.params = 0,
+	.columns = "is_within",
+};
+
 /* A migration may take long, but must not queue behind a long transaction with everybody behind it. */
 static const char lock_sql[] = "set local statement_timeout = 0; set local lock_timeout = 0;"
 			       "select pg_advisory_xact_lock(hashtext('sbx migrate'));"
+			       "set local sbx.migrating = 'yes';"
 			       "set local lock_timeout = '10s'";
 
 static const char table_sql[] =
@@ -116,12 +125,24 @@ static int slurp(const char *dir, const char *name, struct sbx_buf *out, struct 
 	return 0;
 }
 
+static int check_within(struct sbx_db *db, struct sbx_err *err)
+{
+	sbx_auto_res struct sbx_res *r = NULL;
+	if (sbx_db_run(db, NULL, &sbx_stmt_migration_within, NULL, &r, err) < 0)
+		return -1;
+	if (sbx_res_bool(r, 0, 0))
+		return 0;
+	return SBX_FAIL(err, SBX_E_CONFLICT,
+		"It ends the transaction, so part of it may stay: take commit and rollback out of it and repair by "
+		"hand.");
+}
+
 /* One locked transaction round a script. */
 static int run_locked(struct sbx_db *db, const char *sql, struct sbx_err *err)
 {
 	if (sbx_db_begin(db, NULL, err) < 0)
 		return -1;
-	if (sbx_db_script(db, lock_sql, err) < 0 || sbx_db_script(db, sql, err) < 0) {
+	if (sbx_db_script(db, lock_sql, err) < 0 || sbx_db_script(db, sql, err) < 0 || check_within(db, err) < 0) {
 		sbx_db_rollback(db);
 		return -1;
 	}
@@ -144,7 +165,7 @@ static int apply_missing(struct sbx_db *db, int version, const char *name, struc
 	*ret_applied = sbx_res_rows(found) == 0;
 	if (!*ret_applied)
 		return 0;
-	if (sbx_db_script(db, sbx_buf_z(sql), err) < 0)
+	if (sbx_db_script(db, sbx_buf_z(sql), err) < 0 || check_within(db, err) < 0)
 		return -1;
 	return sbx_db_run(db, NULL, &sbx_stmt_migration_put, params, NULL, err);
 }
