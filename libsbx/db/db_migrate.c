@@ -120,7 +120,7 @@ static int slurp(const char *dir, const char *name, struct sbx_buf *out, struct 
 	sbx_buf_addf(&path, "%s/%s", dir, name);
 	if (sbx_buf_ok(&path, err) < 0 || sbx_fd_slurp(sbx_buf_z(&path), out, err) < 0)
 		return sbx_err_wrap(err, "%s", name);
-	if (memchr(out->p, 0, out->n) != NULL)
+	if (out->n > 0 && memchr(out->p, 0, out->n) != NULL)
 		return SBX_FAIL(err, SBX_E_INVALID, "%s is not a text file.", name);
 	return 0;
 }

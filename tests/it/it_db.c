@@ -101,6 +101,6 @@ void it_box(PGconn *owner, const char *tenant_id, const char *box_id)
 		" control_address, user_address) select 'h1', coalesce(max(slot), 0) + 1, 'base-1', 1, 512, 10,"
 		" 'running', '100.64.0.1', '100.64.0.3' from sbx.machines returning id)"
 		" insert into sbx.boxes (tenant_id, id, machine_id, state, environment)"
-		" select '%s', '%s', m.id, 'ready', 'base' from m", tenant_id, box_id);
+		" select '%s', '%s', m.id, 'ready', 'base' from m on conflict do nothing", tenant_id, box_id);
 	it_value(owner, sql);
 }
