@@ -129,7 +129,7 @@ rig_sql() { psql -qXAt -h "$RIG/pg" -U postgres -d sbx -v ON_ERROR_STOP=1 "$@"; 
 rig_images_register() {
 	local unit
 	for unit in "$SBX_STATE_DIR"/images/current/*/; do
-		"$BUILD/sbx" image add "$(basename "$(readlink -f "$unit")")" >/dev/null
+		"$BUILD/sbx" image add "$(readlink -f "$unit")" >/dev/null
 	done
 }
 
