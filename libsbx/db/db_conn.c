@@ -8,28 +8,24 @@
 #include "sbx/buf.h"
 #include "sbx/clock.h"
 
-#define STR_(x) #x
-#define STR(x) STR_(x)
-
-/* Times and text formats do not depend on the server's configuration or on the role's settings. */
-#define OPTIONS                                                                                      \
-	"-c statement_timeout=" STR(DB_STATEMENT_MS) " -c lock_timeout=" STR(DB_LOCK_MS)             \
-	" -c idle_in_transaction_session_timeout=" STR(DB_IDLE_TX_MS)                                \
-	" -c search_path=sbx -c timezone=UTC -c datestyle=ISO -c intervalstyle=iso_8601"             \
-	" -c standard_conforming_strings=on -c default_transaction_isolation=read\\ committed"       \
-	" -c client_min_messages=warning"
-
 static void ignore_notice(void *arg, const PGresult *r)
 {
 	(void)arg;
 	(void)r;
 }
 
-/* Our options, then those of the conninfo, which may add to them. */
+/*
+ * Our options, then those of the conninfo, which may add to them. So times and text formats do not
+ * depend on the server's configuration or on the role's settings.
+ */
 static int build_options(const char *conninfo, struct sbx_buf *out)
 {
 	PQconninfoOption *all = PQconninfoParse(conninfo, NULL);
-	sbx_buf_addz(out, OPTIONS);
+	sbx_buf_addf(out, "-c statement_timeout=%d -c lock_timeout=%d", DB_STATEMENT_MS, DB_LOCK_MS);
+	sbx_buf_addf(out, " -c idle_in_transaction_session_timeout=%d", DB_IDLE_TX_MS);
+	sbx_buf_addz(out, " -c search_path=sbx -c default_transaction_isolation=read\\ committed");
+	sbx_buf_addz(out, " -c timezone=UTC -c datestyle=ISO -c intervalstyle=iso_8601");
+	sbx_buf_addz(out, " -c standard_conforming_strings=on -c client_min_messages=warning");
 	for (PQconninfoOption *o = all; o != NULL && o->keyword != NULL; o++) {
 		if (strcmp(o->keyword, "options") == 0 && o->val != NULL) {
 			sbx_buf_addc(out, ' ');
@@ -84,7 +80,8 @@ PGconn *db_connect(const char *conninfo, const char *application, struct sbx_err
 	}
 	const char *why = NULL;
 	PostgresPollingStatusType s = PGRES_POLLING_WRITING;
-	while (PQstatus(pg) != CONNECTION_BAD && s != PGRES_POLLING_OK && s != PGRES_POLLING_FAILED) {
+	while (PQstatus(pg) != CONNECTION_BAD && s != PGRES_POLLING_OK &&
+		s != PGRES_POLLING_FAILED) {
 		int n = db_wait(pg, s == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline);
 		if (n <= 0) {
 			why = n == 0 ? "no answer in time" : "poll failed";
@@ -106,7 +103,8 @@ static bool is_alive(PGconn *pg)
 		return false;
 	if (db_wait(pg, POLLIN, 0) == 0)
 		return true;
-	return PQconsumeInput(pg) == 1 && PQstatus(pg) == CONNECTION_OK && db_wait(pg, POLLIN, 0) == 0;
+	return PQconsumeInput(pg) == 1 && PQstatus(pg) == CONNECTION_OK &&
+	       db_wait(pg, POLLIN, 0) == 0;
 }
 
 void db_close(struct sbx_db *db)
@@ -143,8 +141,8 @@ static bool is_one_of(const char *sqlstate, const char *const *states, size_t n)
 enum sbx_code db_code(const char *sqlstate)
 {
 	/* Shutdown, crash, starting up, serialization, deadlock, lock time-out, idle time-outs. */
-	static const char *const again[] = { "57P01", "57P02", "57P03", "57P05", "40001", "40P01", "55P03",
-		"25P03" };
+	static const char *const again[] = { "57P01", "57P02", "57P03", "57P05", "40001", "40P01",
+		"55P03", "25P03" };
 	/* Unique, foreign key, exclusion. */
 	static const char *const conflict[] = { "23505", "23503", "23P01", "23001" };
 
@@ -188,24 +186,28 @@ int db_fail_result(struct sbx_err *err, const PGresult *r, const char *what)
 	if (err == NULL || err->code != SBX_OK)
 		return -1;
 	enum sbx_code code = db_code(state);
-	/* P0001 and P0002 are raised by functions of ours, whose messages are written for people. */
+	/*
+	 * P0001 and P0002 are raised by functions of ours, whose messages are written for people.
+	 */
 	bool is_ours = strncmp(state, "P000", 4) == 0;
 	SBX_FAIL(err, code, "%s", is_ours && text ? text : code_text(code));
 	memcpy(err->sqlstate, state, sizeof(err->sqlstate) - 1);
 	if (!is_ours)
-		sbx_err_detail(err, "%s: %s%s%s", what, constraint ? constraint : "", constraint ? ": " : "",
-			text ? text : "");
+		sbx_err_detail(err, "%s: %s%s%s", what, constraint ? constraint : "",
+			constraint ? ": " : "", text ? text : "");
 	return -1;
 }
+
+static const char broken_text[] = "The database cannot be reached. Try again shortly.";
+static const char uncertain_text[] =
+	"The connection to the database broke; whether the change was made is not known.";
 
 int db_fail_broken(struct sbx_err *err, enum sbx_code code, const char *detail, const char *what)
 {
 	struct sbx_str d = sbx_str_trim(sbx_str_of(detail));
 	if (err == NULL || err->code != SBX_OK)
 		return -1;
-	SBX_FAIL(err, code, "%s", code == SBX_E_UNCERTAIN
-		? "The connection to the database broke; whether the change was made is not known."
-		: "The database cannot be reached. Try again shortly.");
+	SBX_FAIL(err, code, "%s", code == SBX_E_UNCERTAIN ? uncertain_text : broken_text);
 	sbx_err_detail(err, "%s: %.*s", what, (int)(d.n < 200 ? d.n : 200), d.n > 0 ? d.p : "");
 	return -1;
 }

@@ -21,9 +21,9 @@
 struct sbx_db {
 	PGconn *pg; /* NULL: not open now */
 	struct sbx_db_pool *pool;
-	struct sbx_db *next;  /* in the pool's list of idle ones */
-	bool in_tx;           /* between begin and its end, even when the connection was lost meanwhile */
-	bool is_used_up;      /* replace it before its next use */
+	struct sbx_db *next; /* in the pool's list of idle ones */
+	bool in_tx; /* between begin and its end, even when the connection was lost meanwhile */
+	bool is_used_up; /* replace it before its next use */
 	size_t prepared_n;
 	const struct sbx_stmt *prepared[DB_PREPARED_SLOTS]; /* hash table by address */
 };
@@ -32,14 +32,18 @@ struct sbx_res {
 	PGresult *pg;
 };
 
-/* Starts connecting with all settings of this layer; PQconnectPoll() goes on. NULL: out of memory. */
+/*
+ * Starts connecting with all settings of this layer; PQconnectPoll() goes on. NULL: out of memory.
+ */
 PGconn *db_connect_start(const char *conninfo, const char *application);
 /* Connects, or fails with SBX_E_UNAVAILABLE within DB_CONNECT_MS. */
 PGconn *db_connect(const char *conninfo, const char *application, struct sbx_err *err);
 /* Waits for the socket: 1 ready, 0 deadline passed, -1 with errno. */
 int db_wait(PGconn *pg, short events, int64_t deadline_ms);
 
-/* Makes db->pg usable: looks whether it is still alive, else opens a new one. Not in a transaction. */
+/*
+ * Makes db->pg usable: looks whether it is still alive, else opens a new one. Not in a transaction.
+ */
 int db_ensure_open(struct sbx_db *db, struct sbx_err *err);
 void db_close(struct sbx_db *db);
 

@@ -15,7 +15,8 @@ const struct sbx_stmt sbx_stmt_key_auth = {
 const struct sbx_stmt sbx_stmt_key_add = {
 	.name = "key_add",
 	.sql = "insert into api_keys (tenant_id, name, prefix, hash, scope, expires_at)"
-	       " select id, $2::text, $3::text, $4::bytea, $5::text, now() + make_interval(days => $6::integer)"
+	       " select id, $2::text, $3::text, $4::bytea, $5::text,"
+	       " now() + make_interval(days => $6::integer)"
 	       " from tenants where name = $1::text"
 	       " returning id",
 	.params = 6,
@@ -34,15 +35,18 @@ const struct sbx_stmt sbx_stmt_key_find = {
 /* $1 tenant name, or null for all. */
 const struct sbx_stmt sbx_stmt_key_list = {
 	.name = "key_list",
-	.sql = "select id, tenant, name, prefix, scope, state, created_at, expires_at, last_used_at, revoked_at"
-	       " from admin.keys where $1::text is null or tenant = $1::text order by tenant, created_at, id",
+	.sql = "select id, tenant, name, prefix, scope, state, created_at, expires_at,"
+	       " last_used_at, revoked_at from admin.keys"
+	       " where $1::text is null or tenant = $1::text order by tenant, created_at, id",
 	.params = 1,
-	.columns = "id,tenant,name,prefix,scope,state,created_at,expires_at,last_used_at,revoked_at",
+	.columns = "id,tenant,name,prefix,scope,state,created_at,expires_at,"
+		   "last_used_at,revoked_at",
 };
 
 const struct sbx_stmt sbx_stmt_key_revoke = {
 	.name = "key_revoke",
-	.sql = "update api_keys set revoked_at = coalesce(revoked_at, now()) where id = $1::uuid returning prefix",
+	.sql = "update api_keys set revoked_at = coalesce(revoked_at, now())"
+	       " where id = $1::uuid returning prefix",
 	.params = 1,
 	.columns = "prefix",
 };

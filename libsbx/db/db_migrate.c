@@ -1,6 +1,7 @@
 /*
  * Forward-only migrations. Each file is one transaction that first takes the advisory lock and then
- * looks whether the file is still missing, so that two runs at once, or one that is killed, do no harm.
+ * looks whether the file is still missing, so that two runs at once, or one that is killed, do no
+ * harm.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +16,8 @@
 
 const struct sbx_stmt sbx_stmt_migration_roles = {
 	.name = "migration_roles",
-	.sql = "select name from unnest(array['sbx_owner', 'sbx_worker', 'sbx_keeper', 'sbx_admin']) as name"
+	.sql = "select name from"
+	       " unnest(array['sbx_owner', 'sbx_worker', 'sbx_keeper', 'sbx_admin']) as name"
 	       " where name not in (select rolname from pg_roles)",
 	.params = 0,
 	.columns = "name",
@@ -31,8 +33,8 @@ const struct sbx_stmt sbx_stmt_migration_latest = {
 /* $1 version, $2 file name, $3 content. */
 const struct sbx_stmt sbx_stmt_migration_check = {
 	.name = "migration_check",
-	.sql = "select name = $2::text and sha256 = sha256($3::bytea) as is_same from schema_migrations"
-	       " where version = $1::integer",
+	.sql = "select name = $2::text and sha256 = sha256($3::bytea) as is_same"
+	       " from schema_migrations where version = $1::integer",
 	.params = 3,
 	.columns = "is_same",
 };
@@ -48,12 +50,15 @@ const struct sbx_stmt sbx_stmt_migration_put = {
 /* Whether this is still the transaction that lock_sql began: a file must not end it. */
 const struct sbx_stmt sbx_stmt_migration_within = {
 	.name = "migration_within",
-	.sql = "select coalesce(current_setting('sbx.migrating', true) = 'yes', false) as is_within",
+	.sql = "select coalesce(current_setting('sbx.migrating', true) = 'yes', false)"
+	       " as is_within",
 	.params = 0,
 	.columns = "is_within",
 };
 
-/* A migration may take long, but must not queue behind a long transaction with everybody behind it. */
+/*
+ * A migration may take long, but must not queue behind a long transaction with everybody behind it.
+ */
 static const char lock_sql[] = "set local statement_timeout = 0; set local lock_timeout = 0;"
 			       "select pg_advisory_xact_lock(hashtext('sbx migrate'));"
 			       "set local sbx.migrating = 'yes';"
@@ -70,7 +75,8 @@ static const char table_sql[] =
 	"comment on table sbx.schema_migrations is 'Migrations that were applied.';"
 	"comment on column sbx.schema_migrations.version is 'Number of the file.';"
 	"comment on column sbx.schema_migrations.name is 'Name of the file.';"
-	"comment on column sbx.schema_migrations.sha256 is 'Of its content: an applied file never changes.';"
+	"comment on column sbx.schema_migrations.sha256 is 'Of its content: an applied file never "
+	"changes.';"
 	"comment on column sbx.schema_migrations.applied_at is 'When.';";
 
 struct files {
@@ -88,7 +94,8 @@ static void files_done(struct files *f)
 static int is_migration(const struct dirent *d)
 {
 	size_t n = strlen(d->d_name);
-	return d->d_name[0] >= '0' && d->d_name[0] <= '9' && n > 4 && strcmp(d->d_name + n - 4, ".sql") == 0;
+	return d->d_name[0] >= '0' && d->d_name[0] <= '9' && n > 4 &&
+	       strcmp(d->d_name + n - 4, ".sql") == 0;
 }
 
 /* The files in order; their numbers are 0001, 0002, … without a gap. */
@@ -102,10 +109,11 @@ static int list_files(const char *dir, struct files *ret, struct sbx_err *err)
 	for (int i = 0; i < ret->n; i++) {
 		const char *name = ret->entry[i]->d_name;
 		int64_t version = 0;
-		if (!sbx_str_i64((struct sbx_str){ name, 4 }, 0, 9999, &version) || name[4] != '_' ||
-			version != i + 1)
+		if (!sbx_str_i64((struct sbx_str){ name, 4 }, 0, 9999, &version) ||
+			name[4] != '_' || version != i + 1)
 			return SBX_FAIL(err, SBX_E_CONFLICT,
-				"Migration %s is not number %04d: numbers have four digits, no gap and no double.",
+				"Migration %s is not number %04d: numbers have four digits, no gap "
+				"and no double.",
 				name, i + 1);
 	}
 	if (ret->n == 0)
@@ -133,8 +141,8 @@ static int check_within(struct sbx_db *db, struct sbx_err *err)
 	if (sbx_res_bool(r, 0, 0))
 		return 0;
 	return SBX_FAIL(err, SBX_E_CONFLICT,
-		"It ends the transaction, so part of it may stay: take commit and rollback out of it and repair by "
-		"hand.");
+		"It ends the transaction, so part of it may stay: take commit and rollback out of "
+		"it and repair by hand.");
 }
 
 /* One locked transaction round a script. */
@@ -142,14 +150,17 @@ static int run_locked(struct sbx_db *db, const char *sql, struct sbx_err *err)
 {
 	if (sbx_db_begin(db, NULL, err) < 0)
 		return -1;
-	if (sbx_db_script(db, lock_sql, err) < 0 || sbx_db_script(db, sql, err) < 0 || check_within(db, err) < 0) {
+	if (sbx_db_script(db, lock_sql, err) < 0 || sbx_db_script(db, sql, err) < 0 ||
+		check_within(db, err) < 0) {
 		sbx_db_rollback(db);
 		return -1;
 	}
 	return sbx_db_commit(db, err);
 }
 
-/* Within the locked transaction: applies and records the file, or sees that it is there unchanged. */
+/*
+ * Within the locked transaction: applies and records the file, or sees that it is there unchanged.
+ */
 static int apply_missing(struct sbx_db *db, int version, const char *name, struct sbx_buf *sql,
 	bool *ret_applied, struct sbx_err *err)
 {
@@ -160,8 +171,8 @@ static int apply_missing(struct sbx_db *db, int version, const char *name, struc
 		return -1;
 	if (sbx_res_rows(found) > 0 && !sbx_res_bool(found, 0, 0))
 		return SBX_FAIL(err, SBX_E_CONFLICT,
-			"It was applied with another name or content. Applied migrations never change: restore "
-			"the file and add a new one.");
+			"It was applied with another name or content. Applied migrations never "
+			"change: restore the file and add a new one.");
 	*ret_applied = sbx_res_rows(found) == 0;
 	if (!*ret_applied)
 		return 0;
@@ -170,8 +181,8 @@ static int apply_missing(struct sbx_db *db, int version, const char *name, struc
 	return sbx_db_run(db, NULL, &sbx_stmt_migration_put, params, NULL, err);
 }
 
-static int apply_file(struct sbx_db *db, const char *dir, int version, const char *name, int *applied,
-	struct sbx_err *err)
+static int apply_file(struct sbx_db *db, const char *dir, int version, const char *name,
+	int *applied, struct sbx_err *err)
 {
 	bool was_applied = false;
 	sbx_auto_buf struct sbx_buf sql;
@@ -207,7 +218,8 @@ static int check_roles(struct sbx_db *db, struct sbx_err *err)
 		return -1;
 	if (sbx_res_rows(missing) > 0)
 		return SBX_FAIL(err, SBX_E_NOT_FOUND,
-			"Role %s is missing: run sql/roles.sql once as the superuser of the cluster.",
+			"Role %s is missing: run sql/roles.sql once as the superuser of the "
+			"cluster.",
 			sbx_res_z(missing, 0, 0));
 	return 0;
 }
@@ -216,13 +228,13 @@ int sbx_db_migrate(struct sbx_db *db, const char *dir, int *ret_applied, struct 
 {
 	SBX_CLEANUP(files_done) struct files files = { 0 };
 	int applied = 0, latest = 0;
-	if (list_files(dir, &files, err) < 0 || check_roles(db, err) < 0 || run_locked(db, table_sql, err) < 0 ||
-		sbx_db_schema_version(db, &latest, err) < 0)
+	if (list_files(dir, &files, err) < 0 || check_roles(db, err) < 0 ||
+		run_locked(db, table_sql, err) < 0 || sbx_db_schema_version(db, &latest, err) < 0)
 		return -1;
 	if (latest > files.n)
 		return SBX_FAIL(err, SBX_E_CONFLICT,
-			"The database has migration %04d, but the newest file in %s is %04d: this program is too old "
-			"for the database.",
+			"The database has migration %04d, but the newest file in %s is %04d: this "
+			"program is too old for the database.",
 			latest, dir, files.n);
 	for (int i = 0; i < files.n; i++)
 		if (apply_file(db, dir, i + 1, files.entry[i]->d_name, &applied, err) < 0)

@@ -28,7 +28,9 @@ const struct sbx_stmt sbx_stmt_tenant_set = {
 /* Not in the table: transaction control can be neither described nor explained. */
 static const struct sbx_stmt tx_begin = { .name = "tx_begin", .sql = "begin", .columns = "" };
 static const struct sbx_stmt tx_commit = { .name = "tx_commit", .sql = "commit", .columns = "" };
-static const struct sbx_stmt tx_rollback = { .name = "tx_rollback", .sql = "rollback", .columns = "" };
+static const struct sbx_stmt tx_rollback = {
+	.name = "tx_rollback", .sql = "rollback", .columns = ""
+};
 
 struct call {
 	const struct sbx_stmt *stmt;
@@ -37,7 +39,7 @@ struct call {
 
 /* How a pipeline ended. */
 enum outcome {
-	DONE,   /* all statements succeeded */
+	DONE,	/* all statements succeeded */
 	FAILED, /* the server refused one; nothing of the pipeline happened */
 	UNSENT, /* there was no connection to send it on; nothing happened */
 	BROKEN, /* the connection broke, or no answer came; what happened is not known */
@@ -65,11 +67,12 @@ static void remember(struct sbx_db *db, const struct sbx_stmt *stmt)
 static int measure(const struct call *c, size_t *ret_size, struct sbx_err *err)
 {
 	size_t size = 1;
-	SBX_ASSERT(c->stmt->params <= MAX_PARAMS);
+	SBX_ASSERT(c->stmt->params <= MAX_PARAMS && (c->stmt->params == 0 || c->params != NULL));
 	for (int i = 0; i < c->stmt->params; i++) {
 		const struct sbx_param *p = &c->params[i];
 		if (p->s.n > MAX_PARAM_BYTES)
-			return SBX_FAIL(err, SBX_E_TOO_LARGE, "A value is too large for the database.");
+			return SBX_FAIL(
+				err, SBX_E_TOO_LARGE, "A value is too large for the database.");
 		if (p->kind == SBX_P_TEXT && p->s.n > 0 && memchr(p->s.p, 0, p->s.n) != NULL)
 			return SBX_FAIL(err, SBX_E_INVALID, "A text has a NUL character in it.");
 		size += p->kind == SBX_P_TEXT ? p->s.n + 1 : NUMBER_BYTES;
@@ -99,7 +102,8 @@ static size_t put_value(char *at, const struct sbx_param *p)
 	return 0;
 }
 
-/* Sends one prepared statement. Texts need a NUL, numbers their digits: both are laid out in one block. */
+/* Sends one prepared statement. Texts need a NUL, numbers their digits: both are laid out in one
+ * block. */
 static bool send_call(PGconn *pg, const struct call *c)
 {
 	const int n = c->stmt->params;
@@ -141,16 +145,19 @@ static bool wait_result(PGconn *pg, int64_t deadline_ms)
 	}
 }
 
-/* What was sent, in order (results come back in this order, each followed by NULL), and what came. */
+/*
+ * What was sent, in order (results come back in this order, each followed by NULL), and what came.
+ */
 struct exchange {
 	size_t n;
 	const struct sbx_stmt *prepare[2 * MAX_CALLS]; /* NULL: the statement itself */
-	PGresult *last;                                /* of the last statement that succeeded */
-	bool is_complete;                              /* the last statement of all succeeded */
+	PGresult *last;				       /* of the last statement that succeeded */
+	bool is_complete;			       /* the last statement of all succeeded */
 	enum outcome out;
 };
 
-static void take_result(struct sbx_db *db, struct exchange *x, size_t i, PGresult *r, struct sbx_err *err)
+static void take_result(
+	struct sbx_db *db, struct exchange *x, size_t i, PGresult *r, struct sbx_err *err)
 {
 	ExecStatusType s = PQresultStatus(r);
 	if ((s == PGRES_COMMAND_OK || s == PGRES_TUPLES_OK) && i < x->n) {
@@ -200,8 +207,8 @@ static void collect(struct sbx_db *db, struct exchange *x, struct sbx_err *err)
 }
 
 /* *ret is the result of the last call, given only when all went well. */
-static enum outcome pipeline(struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret,
-	struct sbx_err *err)
+static enum outcome pipeline(
+	struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret, struct sbx_err *err)
 {
 	struct exchange x = { .out = DONE };
 	bool is_sent = PQenterPipelineMode(db->pg) == 1;
@@ -232,8 +239,8 @@ static bool is_read(const struct sbx_stmt *stmt)
 }
 
 /* One attempt. The connection is closed when it is of no use any more. */
-static enum outcome attempt(struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret,
-	struct sbx_err *err)
+static enum outcome attempt(
+	struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret, struct sbx_err *err)
 {
 	if (!db->in_tx && db_ensure_open(db, err) < 0)
 		return UNSENT;
@@ -249,8 +256,8 @@ static enum outcome attempt(struct sbx_db *db, const struct call *calls, size_t 
 }
 
 /* may_repeat: nothing is harmed when the calls happen twice. */
-static int run_calls(struct sbx_db *db, const struct call *calls, size_t n, bool may_repeat, PGresult **ret,
-	struct sbx_err *err)
+static int run_calls(struct sbx_db *db, const struct call *calls, size_t n, bool may_repeat,
+	PGresult **ret, struct sbx_err *err)
 {
 	struct sbx_err own = SBX_ERR_INIT;
 	const struct sbx_stmt *stmt = calls[n - 1].stmt;
@@ -265,13 +272,15 @@ static int run_calls(struct sbx_db *db, const struct call *calls, size_t n, bool
 		if (out == DONE)
 			return 0;
 		if (out == BROKEN) {
-			/* The server rolls an open transaction back, unless it was the commit that got lost. */
+			/* The server rolls an open transaction back, unless it was the commit that
+			 * got lost. */
 			bool is_harmless = may_repeat || (db->in_tx && stmt != &tx_commit);
 			sbx_err_clear(&own);
 			db_fail_broken(&own, is_harmless ? SBX_E_UNAVAILABLE : SBX_E_UNCERTAIN,
 				"the connection broke", stmt->name);
 		} else if (out == UNSENT) {
-			db_fail_broken(&own, SBX_E_UNAVAILABLE, "nothing could be sent", stmt->name);
+			db_fail_broken(
+				&own, SBX_E_UNAVAILABLE, "nothing could be sent", stmt->name);
 		}
 		bool is_lost = was_open && db->pg == NULL;
 		if (left <= 0 || !is_lost || (!may_repeat && out != UNSENT))
@@ -306,7 +315,8 @@ int sbx_db_run(struct sbx_db *db, const char *tenant, const struct sbx_stmt *stm
 	const struct call calls[MAX_CALLS] = { { &sbx_stmt_tenant_set, &who }, { stmt, params } };
 	const size_t skip = tenant == NULL;
 	PGresult *pg = NULL;
-	if (run_calls(db, calls + skip, MAX_CALLS - skip, !db->in_tx && is_read(stmt), &pg, err) < 0)
+	if (run_calls(db, calls + skip, MAX_CALLS - skip, !db->in_tx && is_read(stmt), &pg, err) <
+		0)
 		return -1;
 	return give_result(pg, ret, err);
 }
@@ -315,7 +325,8 @@ int sbx_db_begin(struct sbx_db *db, const char *tenant, struct sbx_err *err)
 {
 	SBX_ASSERT(!db->in_tx);
 	const struct sbx_param who = sbx_p_z(tenant);
-	const struct call calls[MAX_CALLS] = { { &tx_begin, NULL }, { &sbx_stmt_tenant_set, &who } };
+	const struct call calls[MAX_CALLS] = { { &tx_begin, NULL },
+		{ &sbx_stmt_tenant_set, &who } };
 	PGresult *pg = NULL;
 	if (run_calls(db, calls, tenant != NULL ? 2 : 1, true, &pg, err) < 0) {
 		/* The tenant was refused after begin went through: do not leave it open. */
@@ -335,9 +346,11 @@ int sbx_db_commit(struct sbx_db *db, struct sbx_err *err)
 	PGresult *pg = NULL;
 	int rc = run_calls(db, &call, 1, false, &pg, err);
 	db->in_tx = false;
-	/* The server answers COMMIT of a failed transaction with ROLLBACK, and calls that a success. */
+	/* The server answers COMMIT of a failed transaction with ROLLBACK, and calls that a
+	 * success. */
 	if (rc == 0 && strcmp(PQcmdStatus(pg), "COMMIT") != 0)
-		rc = SBX_FAIL(err, SBX_E_INTERNAL, "The transaction had failed and was rolled back.");
+		rc = SBX_FAIL(
+			err, SBX_E_INTERNAL, "The transaction had failed and was rolled back.");
 	PQclear(pg);
 	return rc;
 }
@@ -390,10 +403,13 @@ int sbx_db_script(struct sbx_db *db, const char *sql, struct sbx_err *err)
 	int rc = 0;
 	if (!db->in_tx && db_ensure_open(db, err) < 0)
 		return -1;
-	/* Several statements in one text need the simple protocol, which a pipeline does not have. */
+	/*
+	 * Several statements in one text need the simple protocol, which a pipeline does not have.
+	 */
 	if (db->pg == NULL || PQexitPipelineMode(db->pg) != 1 || PQsendQuery(db->pg, sql) != 1) {
 		db->is_used_up = true;
-		return db_fail_broken(err, SBX_E_UNAVAILABLE, db->pg ? PQerrorMessage(db->pg) : "", "script");
+		return db_fail_broken(
+			err, SBX_E_UNAVAILABLE, db->pg ? PQerrorMessage(db->pg) : "", "script");
 	}
 	for (;;) {
 		if (!wait_result(db->pg, deadline)) {

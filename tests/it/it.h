@@ -1,6 +1,7 @@
 /*
- * What the tests against a database share. tests/it/run starts a cluster and says where: SBX_TEST_DIR,
- * SBX_TEST_DB (a conninfo without user). Failures are cmocka failures, so call from the main thread.
+ * What the tests against a database share. tests/it/run starts a cluster and says where:
+ * SBX_TEST_DIR, SBX_TEST_DB (a conninfo without user). Failures are cmocka failures, so call from
+ * the main thread.
  */
 #ifndef IT_H
 #define IT_H
@@ -23,7 +24,9 @@ const char *it_conninfo_of(const char *database, const char *role, char out[IT_T
 struct sbx_db_pool *it_pool(const char *role, int max);
 /* A plain connection beside the layer under test. */
 PGconn *it_connect(const char *role);
-/* First value of the first row, "" for none or NULL. In static memory, valid until the next call. */
+/*
+ * First value of the first row, "" for none or NULL. In static memory, valid until the next call.
+ */
 const char *it_value(PGconn *pg, const char *sql);
 /* SQLSTATE of a statement that is to fail; "" when it does not. */
 const char *it_sqlstate(PGconn *pg, const char *sql);

@@ -84,8 +84,10 @@ void it_server(const char *verb)
 void it_tenant(PGconn *owner, const char *name, char ret_id[37])
 {
 	char sql[300];
-	snprintf(sql, sizeof(sql), "insert into sbx.tenants (name) values ('%s') on conflict (name) do update"
-		" set plan = 'free' returning id", name);
+	snprintf(sql, sizeof(sql),
+		"insert into sbx.tenants (name) values ('%s') on conflict (name) do update"
+		" set plan = 'free' returning id",
+		name);
 	snprintf(ret_id, 37, "%s", it_value(owner, sql));
 }
 
@@ -93,14 +95,18 @@ void it_box(PGconn *owner, const char *tenant_id, const char *box_id)
 {
 	char sql[1000];
 	it_value(owner, "insert into sbx.hosts (name, box_cidr, memory_mib, last_seen_at)"
-		" values ('h1', '100.64.0.0/16', 65536, now()) on conflict do nothing");
-	it_value(owner, "insert into sbx.images (unit, name, vcpu, memory_mib, disk_gib, bytes, protocol)"
+			" values ('h1', '100.64.0.0/16', 65536, now()) on conflict do nothing");
+	it_value(owner,
+		"insert into sbx.images (unit, name, vcpu, memory_mib, disk_gib, bytes, protocol)"
 		" values ('base-1', 'base', 1, 512, 10, 1, 1) on conflict do nothing");
 	snprintf(sql, sizeof(sql),
-		"with m as (insert into sbx.machines (host, slot, unit, vcpu, memory_mib, disk_gib, state,"
-		" control_address, user_address) select 'h1', coalesce(max(slot), 0) + 1, 'base-1', 1, 512, 10,"
+		"with m as (insert into sbx.machines (host, slot, unit, vcpu, memory_mib, "
+		"disk_gib, state,"
+		" control_address, user_address) select 'h1', coalesce(max(slot), 0) + 1, "
+		"'base-1', 1, 512, 10,"
 		" 'running', '100.64.0.1', '100.64.0.3' from sbx.machines returning id)"
 		" insert into sbx.boxes (tenant_id, id, machine_id, state, environment)"
-		" select '%s', '%s', m.id, 'ready', 'base' from m on conflict do nothing", tenant_id, box_id);
+		" select '%s', '%s', m.id, 'ready', 'base' from m on conflict do nothing",
+		tenant_id, box_id);
 	it_value(owner, sql);
 }

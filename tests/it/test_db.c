@@ -16,21 +16,26 @@
 static PGconn *owner;
 static char tenant_a[37], tenant_b[37];
 
-static const struct sbx_stmt my_boxes = { "it_my_boxes", "select id from boxes order by id", 0, "id" };
+static const struct sbx_stmt my_boxes = { "it_my_boxes", "select id from boxes order by id", 0,
+	"id" };
 static const struct sbx_stmt echo = { "it_echo",
-	"select $1::text as t, $2::bigint as i, $3::boolean as b, $4::bytea = '\\x00ff'::bytea as bin, $5::text as n", 5,
-	"t,i,b,bin,n" };
+	"select $1::text as t, $2::bigint as i, $3::boolean as b, $4::bytea = '\\x00ff'::bytea as "
+	"bin, $5::text as n",
+	5, "t,i,b,bin,n" };
 static const struct sbx_stmt pid = { "it_pid", "select pg_backend_pid() as pid", 0, "pid" };
 static const struct sbx_stmt divide = { "it_divide", "select 1 / $1::integer as q", 1, "q" };
 static const struct sbx_stmt add_tenant = { "it_add_tenant",
 	"insert into tenants (name) values ($1::text) returning id", 1, "id" };
-static const struct sbx_stmt find_tenant = { "it_find_tenant", "select id from tenants where name = $1::text", 1,
-	"id" };
+static const struct sbx_stmt find_tenant = { "it_find_tenant",
+	"select id from tenants where name = $1::text", 1, "id" };
 static const struct sbx_stmt slow_write = { "it_slow_write",
-	"with s as materialized (select pg_sleep(30)) insert into tenants (name) select 'never' from s", 0, "" };
+	"with s as materialized (select pg_sleep(30)) insert into tenants (name) select 'never' "
+	"from s",
+	0, "" };
 static const struct sbx_stmt kill_self_write = { "it_kill_self",
 	"with k as materialized (select pg_terminate_backend(pg_backend_pid()))"
-	" insert into tenants (name) select 'killed' from k", 0, "" };
+	" insert into tenants (name) select 'killed' from k",
+	0, "" };
 static const struct sbx_stmt slow_read = { "it_slow_read", "select pg_sleep(30)", 0, "pg_sleep" };
 
 static void must(int rc, const struct sbx_err *err)
@@ -66,9 +71,11 @@ static void test_values(void **state)
 	const char bytes[] = { 0, (char)0xff };
 	for (int i = 0; i < 2; i++) {
 		must(sbx_db_run(db, NULL, &echo,
-			SBX_PARAMS(sbx_p_s((struct sbx_str){ "grün'\"\\x", 7 }), sbx_p_i(INT64_MIN), sbx_p_bool(true),
-				sbx_p_bytes(bytes, 2), sbx_p_null()),
-			&r, &err), &err);
+			     SBX_PARAMS(sbx_p_s((struct sbx_str){ "grün'\"\\x", 7 }),
+				     sbx_p_i(INT64_MIN), sbx_p_bool(true), sbx_p_bytes(bytes, 2),
+				     sbx_p_null()),
+			     &r, &err),
+			&err);
 		assert_int_equal(sbx_res_rows(r), 1);
 		assert_string_equal(sbx_res_z(r, 0, 0), "grün'\"");
 		assert_true(sbx_res_i(r, 0, 1) == INT64_MIN);
@@ -83,15 +90,16 @@ static void test_values(void **state)
 	sbx_db_pool_free(pool);
 }
 
-static void expect(struct sbx_db *db, const struct sbx_stmt *stmt, const struct sbx_param *params, enum sbx_code code,
-	const char *sqlstate)
+static void expect(struct sbx_db *db, const struct sbx_stmt *stmt, const struct sbx_param *params,
+	enum sbx_code code, const char *sqlstate)
 {
 	struct sbx_err err = SBX_ERR_INIT;
 	struct sbx_res *r = NULL;
 	assert_int_equal(sbx_db_run(db, NULL, stmt, params, &r, &err), -1);
 	assert_null(r);
 	if (err.code != code)
-		fail_msg("%s: %s (%s), not %s", stmt->name, sbx_code_wire(err.code), err.detail, sbx_code_wire(code));
+		fail_msg("%s: %s (%s), not %s", stmt->name, sbx_code_wire(err.code), err.detail,
+			sbx_code_wire(code));
 	assert_string_equal(err.sqlstate, sqlstate);
 }
 
@@ -100,7 +108,9 @@ static void test_errors(void **state)
 	(void)state;
 	static const struct sbx_stmt bad = { "it_bad", "selec 1", 0, "" };
 	static const struct sbx_stmt cancel = { "it_cancel",
-		"with c as materialized (select pg_cancel_backend(pg_backend_pid())) select pg_sleep(5) from c", 0, "" };
+		"with c as materialized (select pg_cancel_backend(pg_backend_pid())) select "
+		"pg_sleep(5) from c",
+		0, "" };
 	struct sbx_err err = SBX_ERR_INIT;
 	struct sbx_db_pool *pool = it_pool("sbx_owner", 1);
 	struct sbx_db *db = sbx_db_take(pool, 0, &err);
@@ -111,8 +121,10 @@ static void test_errors(void **state)
 	expect(db, &add_tenant, SBX_PARAMS(sbx_p_z("db-a")), SBX_E_CONFLICT, "23505");
 	expect(db, &add_tenant, SBX_PARAMS(sbx_p_z("NO")), SBX_E_INVALID, "23514");
 	expect(db, &add_tenant, SBX_PARAMS(sbx_p_z("bad\xff")), SBX_E_INVALID, "22021");
-	expect(db, &add_tenant, SBX_PARAMS(sbx_p_s((struct sbx_str){ "a\0b", 3 })), SBX_E_INVALID, "");
-	expect(db, &sbx_stmt_tenant_add, SBX_PARAMS(sbx_p_z("t"), sbx_p_z("none")), SBX_E_CONFLICT, "23503");
+	expect(db, &add_tenant, SBX_PARAMS(sbx_p_s((struct sbx_str){ "a\0b", 3 })), SBX_E_INVALID,
+		"");
+	expect(db, &sbx_stmt_tenant_add, SBX_PARAMS(sbx_p_z("t"), sbx_p_z("none")), SBX_E_CONFLICT,
+		"23503");
 	expect(db, &cancel, NULL, SBX_E_TIMEOUT, "57014");
 	/* None of it cost the connection. */
 	assert_int_equal(run_pid(db), before);
@@ -233,11 +245,13 @@ static void test_stale_connection(void **state)
 	struct sbx_db_pool *pool = it_pool("sbx_owner", 1);
 	struct sbx_db *db = sbx_db_take(pool, 0, &err);
 	int64_t before = run_pid(db);
-	/* Gone while it was in somebody's hands: reads and writes go through, nothing was in flight. */
+	/* Gone while it was in somebody's hands: reads and writes go through, nothing was in
+	 * flight. */
 	terminate(before);
 	assert_int_not_equal(run_pid(db), before);
 	terminate(run_pid(db));
-	must(sbx_db_run(db, NULL, &add_tenant, SBX_PARAMS(sbx_p_z("after-stale")), NULL, &err), &err);
+	must(sbx_db_run(db, NULL, &add_tenant, SBX_PARAMS(sbx_p_z("after-stale")), NULL, &err),
+		&err);
 	/* Gone while it was idle. */
 	before = run_pid(db);
 	sbx_db_give(db);
@@ -263,7 +277,8 @@ static void *break_sleeper(void *arg)
 {
 	(void)arg;
 	static const char sql[] = "select pg_terminate_backend(pid) from pg_stat_activity"
-		" where query like '%pg_sleep(30)%' and state = 'active' and pid <> pg_backend_pid()";
+				  " where query like '%pg_sleep(30)%' and state = 'active' and pid "
+				  "<> pg_backend_pid()";
 	char conninfo[IT_TEXT];
 	PGconn *super = PQconnectdb(it_conninfo("postgres", conninfo));
 	int found = 0;
@@ -298,7 +313,8 @@ static void test_killed_while_running(void **state)
 	sbx_db_pool_free(pool);
 }
 
-/* Cuts the socket under a statement of another thread once the server runs it, as a failing network does. */
+/* Cuts the socket under a statement of another thread once the server runs it, as a failing network
+ * does. */
 static void *cut_socket(void *arg)
 {
 	const int *fd = arg;
@@ -306,7 +322,8 @@ static void *cut_socket(void *arg)
 	PGconn *super = PQconnectdb(it_conninfo("postgres", conninfo));
 	int found = 0;
 	for (int i = 0; i < 1000 && !found; i++) {
-		PGresult *r = PQexec(super, "select from pg_stat_activity where query like '%pg_sleep(0.4)%'"
+		PGresult *r = PQexec(super,
+			"select from pg_stat_activity where query like '%pg_sleep(0.4)%'"
 			" and state = 'active' and pid <> pg_backend_pid()");
 		found = PQntuples(r);
 		PQclear(r);
@@ -321,8 +338,11 @@ static void test_cut_while_running(void **state)
 {
 	(void)state;
 	static const struct sbx_stmt write = { "it_cut_write",
-		"with s as materialized (select pg_sleep(0.4)) insert into tenants (name) select 'unsure' from s", 0, "" };
-	static const struct sbx_stmt read = { "it_cut_read", "select pg_sleep(0.4), 7 as n", 0, "pg_sleep,n" };
+		"with s as materialized (select pg_sleep(0.4)) insert into tenants (name) select "
+		"'unsure' from s",
+		0, "" };
+	static const struct sbx_stmt read = { "it_cut_read", "select pg_sleep(0.4), 7 as n", 0,
+		"pg_sleep,n" };
 	struct sbx_err err = SBX_ERR_INIT;
 	struct sbx_db_pool *pool = it_pool("sbx_owner", 1);
 	struct sbx_db *db = sbx_db_take(pool, 0, &err);
@@ -394,8 +414,8 @@ static void *crowd_member(void *arg)
 		struct sbx_err err = SBX_ERR_INIT;
 		sbx_auto_db struct sbx_db *db = sbx_db_take(c->pool, 5000, &err);
 		sbx_auto_res struct sbx_res *r = NULL;
-		if (db == NULL || sbx_db_run(db, c->tenant, &my_boxes, NULL, &r, &err) < 0 || sbx_res_rows(r) != 1 ||
-			strcmp(sbx_res_z(r, 0, 0), c->box) != 0)
+		if (db == NULL || sbx_db_run(db, c->tenant, &my_boxes, NULL, &r, &err) < 0 ||
+			sbx_res_rows(r) != 1 || strcmp(sbx_res_z(r, 0, 0), c->box) != 0)
 			c->failures++;
 	}
 	return NULL;
@@ -462,8 +482,8 @@ static const char *const channels[] = { "sbx_ops", "it channel", NULL };
 static struct sbx_listener *listener(struct heard *h)
 {
 	char conninfo[IT_TEXT];
-	struct sbx_listener *l = sbx_listener_new(it_conninfo("sbx_worker", conninfo), "sbx-listen", channels, on_notify,
-		on_connect, h);
+	struct sbx_listener *l = sbx_listener_new(it_conninfo("sbx_worker", conninfo), "sbx-listen",
+		channels, on_notify, on_connect, h);
 	assert_non_null(l);
 	return l;
 }
@@ -485,7 +505,7 @@ static void test_listener(void **state)
 	/* Cut off: it comes back by itself and says so. */
 	PGconn *super = it_connect("postgres");
 	it_value(super, "select pg_terminate_backend(pid, 5000) from pg_stat_activity where"
-		" application_name = 'sbx-listen'");
+			" application_name = 'sbx-listen'");
 	PQfinish(super);
 	assert_true(turn_until(l, &h.connects, 2, 5000));
 	it_value(owner, "notify sbx_ops, 'h2'");
@@ -545,9 +565,13 @@ static void test_settings(void **state)
 {
 	(void)state;
 	static const struct sbx_stmt settings = { "it_settings",
-		"select string_agg(current_setting(s), ' ' order by i) as v from unnest(array['search_path',"
-		" 'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'client_encoding',"
-		" 'TimeZone', 'application_name', 'transaction_isolation']) with ordinality x(s, i)", 0, "v" };
+		"select string_agg(current_setting(s), ' ' order by i) as v from "
+		"unnest(array['search_path',"
+		" 'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', "
+		"'client_encoding',"
+		" 'TimeZone', 'application_name', 'transaction_isolation']) with ordinality x(s, "
+		"i)",
+		0, "v" };
 	struct sbx_err err = SBX_ERR_INIT;
 	struct sbx_db_pool *pool = it_pool("sbx_worker", 1);
 	struct sbx_db *db = sbx_db_take(pool, 0, &err);

@@ -82,7 +82,8 @@ static void test_refused(void **state)
 static const char *last_used(void)
 {
 	char text[300];
-	snprintf(text, sizeof(text), "select last_used_at from sbx.api_keys where hash = '\\x%s'", hash);
+	snprintf(text, sizeof(text), "select last_used_at from sbx.api_keys where hash = '\\x%s'",
+		hash);
 	return it_value(owner, text);
 }
 
@@ -132,8 +133,10 @@ static int setup(void **state)
 	if (sbx_auth_make_key(key, h, NULL) < 0)
 		return -1;
 	sbx_hexz(h, sizeof(h), hash);
-	snprintf(text, sizeof(text), "insert into sbx.api_keys (tenant_id, prefix, hash, scope)"
-		" values ('%s', 'sbx_000000', '\\x%s', 'agent')", tenant, hash);
+	snprintf(text, sizeof(text),
+		"insert into sbx.api_keys (tenant_id, prefix, hash, scope)"
+		" values ('%s', 'sbx_000000', '\\x%s', 'agent')",
+		tenant, hash);
 	it_value(owner, text);
 	return 0;
 }

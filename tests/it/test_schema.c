@@ -1,6 +1,6 @@
 /*
- * The real schema: every statement against it, row-level security, rights, notifications, comments, and the
- * golden file of the operators' views (SBX_REGENERATE=1 writes it anew).
+ * The real schema: every statement against it, row-level security, rights, notifications, comments,
+ * and the golden file of the operators' views (SBX_REGENERATE=1 writes it anew).
  */
 #include "it.h"
 
@@ -31,8 +31,11 @@ static const struct {
 
 static PGconn *role_connection(const char *role)
 {
-	return strcmp(role, "owner") == 0 ? owner : strcmp(role, "worker") == 0 ? worker
-		: strcmp(role, "keeper") == 0 ? keeper : strcmp(role, "admin") == 0 ? admin : NULL;
+	return strcmp(role, "owner") == 0    ? owner
+	       : strcmp(role, "worker") == 0 ? worker
+	       : strcmp(role, "keeper") == 0 ? keeper
+	       : strcmp(role, "admin") == 0  ? admin
+					     : NULL;
 }
 
 static void check_description(PGconn *pg, const struct sbx_stmt *s)
@@ -88,18 +91,23 @@ static void test_statements(void **state)
 static void test_comments(void **state)
 {
 	(void)state;
-	assert_string_equal("", it_value(owner,
-		"select string_agg(what, ', ') from ("
-		"select c.oid::regclass || coalesce('.' || a.attname, '') as what"
-		" from pg_class c join pg_namespace n on n.oid = c.relnamespace left join pg_attribute a"
-		"  on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
-		" where n.nspname in ('sbx', 'admin') and c.relkind in ('r', 'p', 'v', 'm')"
-		"  and (obj_description(c.oid, 'pg_class') is null or col_description(c.oid, a.attnum) is null)"
-		" union all select p.oid::regprocedure::text from pg_proc p"
-		"  join pg_namespace n on n.oid = p.pronamespace"
-		"  where n.nspname in ('sbx', 'admin') and obj_description(p.oid, 'pg_proc') is null"
-		" union all select nspname from pg_namespace where nspname in ('sbx', 'admin')"
-		"  and obj_description(oid, 'pg_namespace') is null) missing"));
+	assert_string_equal("",
+		it_value(owner,
+			"select string_agg(what, ', ') from ("
+			"select c.oid::regclass || coalesce('.' || a.attname, '') as what"
+			" from pg_class c join pg_namespace n on n.oid = c.relnamespace left join "
+			"pg_attribute a"
+			"  on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
+			" where n.nspname in ('sbx', 'admin') and c.relkind in ('r', 'p', 'v', 'm')"
+			"  and (obj_description(c.oid, 'pg_class') is null or "
+			"col_description(c.oid, a.attnum) is null)"
+			" union all select p.oid::regprocedure::text from pg_proc p"
+			"  join pg_namespace n on n.oid = p.pronamespace"
+			"  where n.nspname in ('sbx', 'admin') and obj_description(p.oid, "
+			"'pg_proc') is null"
+			" union all select nspname from pg_namespace where nspname in ('sbx', "
+			"'admin')"
+			"  and obj_description(oid, 'pg_namespace') is null) missing"));
 }
 
 static void test_golden_views(void **state)
@@ -108,12 +116,15 @@ static void test_golden_views(void **state)
 	sbx_auto_buf struct sbx_buf want, got;
 	sbx_buf_init(&want, 1 << 20);
 	sbx_buf_init(&got, 1 << 20);
-	sbx_buf_addf(&got, "%s\n", it_value(owner,
-		"select string_agg(format('%s %s %s', a.attrelid::regclass, a.attname,"
-		"  format_type(a.atttypid, a.atttypmod)), e'\\n' order by c.relname, a.attnum)"
-		" from pg_attribute a join pg_class c on c.oid = a.attrelid"
-		" join pg_namespace n on n.oid = c.relnamespace"
-		" where n.nspname = 'admin' and c.relkind = 'v' and a.attnum > 0 and not a.attisdropped"));
+	sbx_buf_addf(&got, "%s\n",
+		it_value(owner,
+			"select string_agg(format('%s %s %s', a.attrelid::regclass, a.attname,"
+			"  format_type(a.atttypid, a.atttypmod)), e'\\n' order by c.relname, "
+			"a.attnum)"
+			" from pg_attribute a join pg_class c on c.oid = a.attrelid"
+			" join pg_namespace n on n.oid = c.relnamespace"
+			" where n.nspname = 'admin' and c.relkind = 'v' and a.attnum > 0 and not "
+			"a.attisdropped"));
 	if (getenv("SBX_REGENERATE") != NULL)
 		assert_int_equal(sbx_fd_replace(GOLDEN, sbx_buf_str(&got), 0644, false, NULL), 0);
 	assert_int_equal(sbx_fd_slurp(GOLDEN, &want, NULL), 0);
@@ -132,7 +143,8 @@ static void as_tenant(const char *tenant)
 static void test_forgotten_tenant(void **state)
 {
 	(void)state;
-	static const char *const tables[] = { "tenants", "api_keys", "boxes", "box_runs", "box_events" };
+	static const char *const tables[] = { "tenants", "api_keys", "boxes", "box_runs",
+		"box_events" };
 	char sql[200];
 	for (size_t i = 0; i < SBX_ARRAY_LEN(tables); i++) {
 		snprintf(sql, sizeof(sql), "select count(*) > 0 from sbx.%s", tables[i]);
@@ -142,9 +154,11 @@ static void test_forgotten_tenant(void **state)
 		assert_string_equal(it_value(worker, sql), "0");
 	}
 	assert_string_equal(it_value(worker, "update sbx.boxes set note = 'x' returning id"), "");
-	assert_string_equal(it_sqlstate(worker,
-		"insert into sbx.boxes (tenant_id, id, environment) select id, 'bcccccccccccccccccccccccccc', 'base'"
-		" from unnest(array[gen_random_uuid()]) id"), "42501");
+	assert_string_equal(
+		it_sqlstate(worker, "insert into sbx.boxes (tenant_id, id, environment) select id, "
+				    "'bcccccccccccccccccccccccccc', 'base'"
+				    " from unnest(array[gen_random_uuid()]) id"),
+		"42501");
 }
 
 static void test_tenant_sees_its_own(void **state)
@@ -152,13 +166,20 @@ static void test_tenant_sees_its_own(void **state)
 	(void)state;
 	as_tenant(tenant_a);
 	assert_string_equal(it_value(worker, "select string_agg(id, ',') from sbx.boxes"), BOX_A);
-	assert_string_equal(it_value(worker, "select string_agg(name, ',') from sbx.tenants"), "schema-a");
+	assert_string_equal(
+		it_value(worker, "select string_agg(name, ',') from sbx.tenants"), "schema-a");
 	assert_string_equal(it_value(worker, "select count(*) from sbx.api_keys"), "1");
-	assert_string_equal(it_value(worker, "select string_agg(distinct box_id, ',') from sbx.box_events"), BOX_A);
-	assert_string_equal(it_value(worker, "select string_agg(box_id, ',') from sbx.box_runs"), BOX_A);
-	assert_string_equal(it_value(worker, "update sbx.boxes set note = 'x' where id = '" BOX_B "' returning id"), "");
+	assert_string_equal(
+		it_value(worker, "select string_agg(distinct box_id, ',') from sbx.box_events"),
+		BOX_A);
+	assert_string_equal(
+		it_value(worker, "select string_agg(box_id, ',') from sbx.box_runs"), BOX_A);
+	assert_string_equal(it_value(worker, "update sbx.boxes set note = 'x' where id = '" BOX_B
+					     "' returning id"),
+		"");
 	/* Handing a row to another tenant is refused, and so is its column. */
-	assert_string_equal(it_sqlstate(worker, "update sbx.boxes set tenant_id = gen_random_uuid()"), "42501");
+	assert_string_equal(
+		it_sqlstate(worker, "update sbx.boxes set tenant_id = gen_random_uuid()"), "42501");
 	it_value(worker, "rollback");
 	/* The setting ends with its transaction. */
 	assert_string_equal(it_value(worker, "select count(*) from sbx.boxes"), "0");
@@ -167,14 +188,18 @@ static void test_tenant_sees_its_own(void **state)
 static void test_forced(void **state)
 {
 	(void)state;
-	assert_string_equal(it_value(owner,
-		"select string_agg(relname, ',' order by relname) from pg_class where relnamespace = 'sbx'::regnamespace"
-		" and relrowsecurity and relforcerowsecurity"), "api_keys,box_events,box_runs,boxes,tenants");
+	assert_string_equal(it_value(owner, "select string_agg(relname, ',' order by relname) from "
+					    "pg_class where relnamespace = 'sbx'::regnamespace"
+					    " and relrowsecurity and relforcerowsecurity"),
+		"api_keys,box_events,box_runs,boxes,tenants");
 	/* Whatever belongs to a tenant is in that list. */
-	assert_string_equal(it_value(owner,
-		"select string_agg(c.relname, ',') from pg_class c join pg_attribute a on a.attrelid = c.oid"
-		" where c.relnamespace = 'sbx'::regnamespace and c.relkind = 'r' and a.attname = 'tenant_id'"
-		" and not (c.relrowsecurity and c.relforcerowsecurity)"), "");
+	assert_string_equal(
+		it_value(owner, "select string_agg(c.relname, ',') from pg_class c join "
+				"pg_attribute a on a.attrelid = c.oid"
+				" where c.relnamespace = 'sbx'::regnamespace and c.relkind = 'r' "
+				"and a.attname = 'tenant_id'"
+				" and not (c.relrowsecurity and c.relforcerowsecurity)"),
+		"");
 }
 
 /* Rights */
@@ -183,45 +208,74 @@ static void test_worker_rights(void **state)
 {
 	(void)state;
 	static const char *const refused[] = {
-		"create table sbx.x (i int)", "create table public.x (i int)", "create temp table x (i int)",
-		"create schema x", "alter table sbx.boxes disable row level security", "drop table sbx.boxes",
-		"truncate sbx.boxes", "delete from sbx.boxes", "delete from sbx.ops", "delete from sbx.machines",
-		"delete from sbx.box_events", "update sbx.box_events set kind = 'x'",
-		"select hash from sbx.api_keys", "select * from sbx.api_keys",
-		"insert into sbx.api_keys (tenant_id, prefix, hash) values (gen_random_uuid(), 'sbx_', '\\x00')",
-		"update sbx.api_keys set revoked_at = null", "update sbx.tenants set plan = 'max'",
+		"create table sbx.x (i int)",
+		"create table public.x (i int)",
+		"create temp table x (i int)",
+		"create schema x",
+		"alter table sbx.boxes disable row level security",
+		"drop table sbx.boxes",
+		"truncate sbx.boxes",
+		"delete from sbx.boxes",
+		"delete from sbx.ops",
+		"delete from sbx.machines",
+		"delete from sbx.box_events",
+		"update sbx.box_events set kind = 'x'",
+		"select hash from sbx.api_keys",
+		"select * from sbx.api_keys",
+		"insert into sbx.api_keys (tenant_id, prefix, hash) values (gen_random_uuid(), "
+		"'sbx_', '\\x00')",
+		"update sbx.api_keys set revoked_at = null",
+		"update sbx.tenants set plan = 'max'",
 		"insert into sbx.box_runs values (gen_random_uuid(), 'x', now(), now())",
-		"update sbx.hosts set state = 'draining'", "update sbx.machines set host = 'x'",
-		"update sbx.plans set max_boxes = 1000", "update sbx.ops set state = 'done'",
-		"select * from admin.keys", "select admin.stop_box('x')", "set role sbx_owner", "set role sbx_keeper",
+		"update sbx.hosts set state = 'draining'",
+		"update sbx.machines set host = 'x'",
+		"update sbx.plans set max_boxes = 1000",
+		"update sbx.ops set state = 'done'",
+		"select * from admin.keys",
+		"select admin.stop_box('x')",
+		"set role sbx_owner",
+		"set role sbx_keeper",
 	};
 	for (size_t i = 0; i < SBX_ARRAY_LEN(refused); i++)
 		if (strcmp(it_sqlstate(worker, refused[i]), "42501") != 0)
-			fail_msg("sbx_worker: %s: not refused (%s)", refused[i], it_sqlstate(worker, refused[i]));
+			fail_msg("sbx_worker: %s: not refused (%s)", refused[i],
+				it_sqlstate(worker, refused[i]));
 }
 
 static void test_keeper_rights(void **state)
 {
 	(void)state;
 	static const char *const refused[] = {
-		"select * from sbx.api_keys", "select * from sbx.tenants", "select * from sbx.auth_key('\\x00')",
-		"delete from sbx.boxes", "insert into sbx.boxes (tenant_id, id, environment) values"
-		" (gen_random_uuid(), 'bcccccccccccccccccccccccccc', 'base')", "update sbx.boxes set tenant_id = null",
-		"update sbx.images set is_current = true", "create table sbx.x (i int)", "create temp table x (i int)",
-		"update sbx.box_events set kind = 'x'", "select * from admin.boxes",
+		"select * from sbx.api_keys",
+		"select * from sbx.tenants",
+		"select * from sbx.auth_key('\\x00')",
+		"delete from sbx.boxes",
+		"insert into sbx.boxes (tenant_id, id, environment) values"
+		" (gen_random_uuid(), 'bcccccccccccccccccccccccccc', 'base')",
+		"update sbx.boxes set tenant_id = null",
+		"update sbx.images set is_current = true",
+		"create table sbx.x (i int)",
+		"create temp table x (i int)",
+		"update sbx.box_events set kind = 'x'",
+		"select * from admin.boxes",
 	};
 	for (size_t i = 0; i < SBX_ARRAY_LEN(refused); i++)
 		if (strcmp(it_sqlstate(keeper, refused[i]), "42501") != 0)
 			fail_msg("sbx_keeper: %s: not refused", refused[i]);
-	assert_string_equal(it_value(keeper, "select count(distinct tenant_id) >= 2 from sbx.boxes"), "t");
+	assert_string_equal(
+		it_value(keeper, "select count(distinct tenant_id) >= 2 from sbx.boxes"), "t");
 }
 
 static void test_admin_rights(void **state)
 {
 	(void)state;
 	static const char *const refused[] = {
-		"select * from sbx.boxes", "select * from sbx.api_keys", "delete from admin.boxes",
-		"update admin.keys set revoked_at = null", "create table admin.x (i int)", "create temp table x (i int)",
+		"select * from sbx.boxes",
+		"select * from sbx.api_keys",
+		"delete from admin.boxes",
+		"update admin.keys set revoked_at = null",
+		"create table admin.x (i int)",
+		"create temp table x (i int)",
 		"select sbx.stop_box(null, null, null, null)",
 	};
 	for (size_t i = 0; i < SBX_ARRAY_LEN(refused); i++) {
@@ -230,9 +284,13 @@ static void test_admin_rights(void **state)
 		if (strcmp(s, "42501") != 0 && strcmp(s, "55000") != 0)
 			fail_msg("sbx_admin: %s: not refused (%s)", refused[i], s);
 	}
-	assert_string_equal(it_value(admin, "select tenant from admin.boxes where id = '" BOX_A "'"), "schema-a");
-	assert_string_equal(it_value(owner, "select count(*) from information_schema.columns"
-		" where table_schema = 'admin' and column_name = 'hash'"), "0");
+	assert_string_equal(
+		it_value(admin, "select tenant from admin.boxes where id = '" BOX_A "'"),
+		"schema-a");
+	assert_string_equal(
+		it_value(owner, "select count(*) from information_schema.columns"
+				" where table_schema = 'admin' and column_name = 'hash'"),
+		"0");
 }
 
 /* Nobody but the roles named has anything: neither now nor by default. */
@@ -242,20 +300,35 @@ static void test_public_has_nothing(void **state)
 	PGconn *super = it_connect("postgres");
 	it_value(super, "drop role if exists nobody_special");
 	it_value(super, "create role nobody_special login");
-	assert_string_equal(it_value(super,
-		"select string_agg(c.oid::regclass::text, ',') from pg_class c"
-		" where c.relnamespace in ('sbx'::regnamespace, 'admin'::regnamespace) and c.relkind in ('r', 'v')"
-		" and has_table_privilege('nobody_special', c.oid, 'select, insert, update, delete, truncate')"), "");
-	assert_string_equal(it_value(super,
-		"select string_agg(p.oid::regprocedure::text, ',') from pg_proc p"
-		" where p.pronamespace in ('sbx'::regnamespace, 'admin'::regnamespace)"
-		" and has_function_privilege('nobody_special', p.oid, 'execute')"), "");
-	assert_string_equal(it_value(super, "select has_database_privilege('nobody_special', 'sbx', 'connect')"), "f");
-	assert_string_equal(it_value(super, "select has_schema_privilege('nobody_special', 'sbx', 'usage')"), "f");
-	it_value(owner, "begin; create table sbx.later (i int); create function sbx.later() returns int language sql"
-		" return 1");
-	assert_string_equal(it_value(owner, "select has_table_privilege('nobody_special', 'sbx.later', 'select')"), "f");
-	assert_string_equal(it_value(owner, "select has_function_privilege('nobody_special', 'sbx.later()', 'execute')"),
+	assert_string_equal(
+		it_value(super, "select string_agg(c.oid::regclass::text, ',') from pg_class c"
+				" where c.relnamespace in ('sbx'::regnamespace, "
+				"'admin'::regnamespace) and c.relkind in ('r', 'v')"
+				" and has_table_privilege('nobody_special', c.oid, 'select, "
+				"insert, update, delete, truncate')"),
+		"");
+	assert_string_equal(
+		it_value(super,
+			"select string_agg(p.oid::regprocedure::text, ',') from pg_proc p"
+			" where p.pronamespace in ('sbx'::regnamespace, 'admin'::regnamespace)"
+			" and has_function_privilege('nobody_special', p.oid, 'execute')"),
+		"");
+	assert_string_equal(
+		it_value(
+			super, "select has_database_privilege('nobody_special', 'sbx', 'connect')"),
+		"f");
+	assert_string_equal(
+		it_value(super, "select has_schema_privilege('nobody_special', 'sbx', 'usage')"),
+		"f");
+	it_value(owner, "begin; create table sbx.later (i int); create function sbx.later() "
+			"returns int language sql"
+			" return 1");
+	assert_string_equal(
+		it_value(owner,
+			"select has_table_privilege('nobody_special', 'sbx.later', 'select')"),
+		"f");
+	assert_string_equal(it_value(owner, "select has_function_privilege('nobody_special', "
+					    "'sbx.later()', 'execute')"),
 		"f");
 	it_value(owner, "rollback");
 	it_value(super, "drop role nobody_special");
@@ -290,8 +363,11 @@ static void test_notifications(void **state)
 	it_value(l, "listen sbx_ops; listen sbx_op_done; listen sbx_box; listen sbx_key");
 	snprintf(machine, sizeof(machine), "%s",
 		it_value(l, "select machine_id from sbx.boxes where id = '" BOX_A "'"));
-	it_value(l, "insert into sbx.ops (host, machine_id, verb, generation) select host, id, 'start', generation"
-		" from sbx.machines where id = (select machine_id from sbx.boxes where id = '" BOX_A "')");
+	it_value(l,
+		"insert into sbx.ops (host, machine_id, verb, generation) select host, id, "
+		"'start', generation"
+		" from sbx.machines where id = (select machine_id from sbx.boxes where id = '" BOX_A
+		"')");
 	expect_notify(l, "sbx_ops", "h1");
 	it_value(l, "update sbx.ops set state = 'running' where state = 'queued'");
 	expect_silence(l);
@@ -309,7 +385,8 @@ static void test_notifications(void **state)
 	expect_notify(l, "sbx_key", NULL);
 	it_value(l, "update sbx.tenants set suspended_at = null where name = 'schema-a'");
 	expect_notify(l, "sbx_key", NULL);
-	it_value(l, "begin; update sbx.api_keys set revoked_at = now() where name = 'schema-a'; commit");
+	it_value(l, "begin; update sbx.api_keys set revoked_at = now() where name = 'schema-a'; "
+		    "commit");
 	expect_notify(l, "sbx_key", NULL);
 	PQfinish(l);
 }
@@ -319,7 +396,8 @@ static void test_notifications(void **state)
 static void test_worker_stops(void **state)
 {
 	(void)state;
-	static const char call[] = "select sbx.stop_box(sbx.current_tenant(), '" BOX_B "', 'key:k', 'Why.')";
+	static const char call[] =
+		"select sbx.stop_box(sbx.current_tenant(), '" BOX_B "', 'key:k', 'Why.')";
 	as_tenant(tenant_a);
 	assert_string_equal(it_value(worker, call), "");
 	it_value(worker, "rollback");
@@ -327,13 +405,17 @@ static void test_worker_stops(void **state)
 	assert_string_equal(it_value(worker, call), "stopping");
 	assert_string_equal(it_value(worker, call), "stopping");
 	it_value(worker, "commit");
-	assert_string_equal(it_value(owner,
-		"select concat_ws(' ', b.state, b.op, b.reason_code, b.reason, m.generation, o.verb, o.generation = m.generation,"
-		" o.caused_by, (select count(*) from sbx.ops x where x.machine_id = m.id),"
-		" (select string_agg(concat_ws('/', kind, from_state, to_state, caused_by), ',') from sbx.box_events e"
-		"  where e.box_id = b.id and e.kind <> 'made'))"
-		" from sbx.boxes b join sbx.machines m on m.id = b.machine_id join sbx.ops o on o.machine_id = m.id"
-		" where b.id = '" BOX_B "'"),
+	assert_string_equal(
+		it_value(owner,
+			"select concat_ws(' ', b.state, b.op, b.reason_code, b.reason, "
+			"m.generation, o.verb, o.generation = m.generation,"
+			" o.caused_by, (select count(*) from sbx.ops x where x.machine_id = m.id),"
+			" (select string_agg(concat_ws('/', kind, from_state, to_state, "
+			"caused_by), ',') from sbx.box_events e"
+			"  where e.box_id = b.id and e.kind <> 'made'))"
+			" from sbx.boxes b join sbx.machines m on m.id = b.machine_id join sbx.ops "
+			"o on o.machine_id = m.id"
+			" where b.id = '" BOX_B "'"),
 		"stopping stopping stopped Why. 2 stop t key:k 1 stop_asked/ready/stopping/key:k");
 }
 
@@ -342,22 +424,29 @@ static void test_operator_stops(void **state)
 	(void)state;
 	assert_string_equal(it_sqlstate(admin, "select admin.stop_box('bnone')"), "P0002");
 	assert_string_equal(it_value(admin, "select admin.stop_box('" BOX_A "')"), "stopping");
-	assert_string_equal(it_value(admin, "select caused_by from admin.events where box_id = '" BOX_A "'"
-		" and kind = 'stop_asked'"), "operator:sbx_admin");
+	assert_string_equal(
+		it_value(admin, "select caused_by from admin.events where box_id = '" BOX_A "'"
+				" and kind = 'stop_asked'"),
+		"operator:sbx_admin");
 	/* With nothing under it there is nothing to wait for. */
 	it_value(owner, "update sbx.machines set state = 'gone' where id ="
-		" (select machine_id from sbx.boxes where id = '" BOX_A "');"
-		"update sbx.boxes set state = 'ready', op = null where id = '" BOX_A "'");
+			" (select machine_id from sbx.boxes where id = '" BOX_A "');"
+			"update sbx.boxes set state = 'ready', op = null where id = '" BOX_A "'");
 	assert_string_equal(it_value(admin, "select admin.stop_box('" BOX_A "')"), "terminated");
-	assert_string_equal(it_value(owner, "select state || ' ' || (ended_at is not null) || ' ' || coalesce(op, '-')"
-		" from sbx.boxes where id = '" BOX_A "'"), "terminated true -");
+	assert_string_equal(
+		it_value(owner,
+			"select state || ' ' || (ended_at is not null) || ' ' || coalesce(op, '-')"
+			" from sbx.boxes where id = '" BOX_A "'"),
+		"terminated true -");
 }
 
 static void test_slot_is_unique(void **state)
 {
 	(void)state;
-	static const char add[] = "insert into sbx.machines (host, slot, unit, vcpu, memory_mib, disk_gib,"
-		" control_address, user_address) values ('h1', 900, 'base-1', 1, 1, 1, '100.64.0.1', '100.64.0.3')";
+	static const char add[] =
+		"insert into sbx.machines (host, slot, unit, vcpu, memory_mib, disk_gib,"
+		" control_address, user_address) values ('h1', 900, 'base-1', 1, 1, 1, "
+		"'100.64.0.1', '100.64.0.3')";
 	it_value(owner, add);
 	assert_string_equal(it_sqlstate(owner, add), "23505");
 	it_value(owner, "update sbx.machines set state = 'gone' where slot = 900");
@@ -378,11 +467,14 @@ static int setup(void **state)
 	it_box(owner, tenant_b, BOX_B);
 	snprintf(sql, sizeof(sql),
 		"insert into sbx.api_keys (tenant_id, name, prefix, hash)"
-		" select id, name, 'sbx_test', sha256(name::bytea) from sbx.tenants where name like 'schema-_';"
-		"insert into sbx.box_events (tenant_id, box_id, kind) select tenant_id, id, 'made' from sbx.boxes"
+		" select id, name, 'sbx_test', sha256(name::bytea) from sbx.tenants where name "
+		"like 'schema-_';"
+		"insert into sbx.box_events (tenant_id, box_id, kind) select tenant_id, id, 'made' "
+		"from sbx.boxes"
 		" where id in ('%s', '%s');"
 		"insert into sbx.box_runs (tenant_id, box_id, started_at, last_seen_at)"
-		" select tenant_id, id, now(), now() from sbx.boxes where id in ('%s', '%s')", BOX_A, BOX_B, BOX_A, BOX_B);
+		" select tenant_id, id, now(), now() from sbx.boxes where id in ('%s', '%s')",
+		BOX_A, BOX_B, BOX_A, BOX_B);
 	it_value(owner, sql);
 	return 0;
 }

@@ -57,11 +57,14 @@ static void test_hmac(void **state)
 	memset(key, 0x0b, 20);
 	assert_int_equal(sbx_hmac_sha256(key, 20, "Hi There", 8, out, NULL), 0);
 	assert_hex(out, 32, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-	assert_int_equal(sbx_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, out, NULL), 0);
+	assert_int_equal(
+		sbx_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, out, NULL), 0);
 	assert_hex(out, 32, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 	memset(key, 0xaa, 131);
-	assert_int_equal(sbx_hmac_sha256(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54,
-				 out, NULL), 0);
+	assert_int_equal(
+		sbx_hmac_sha256(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First",
+			54, out, NULL),
+		0);
 	assert_hex(out, 32, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
@@ -74,23 +77,31 @@ static void test_hkdf(void **state)
 	} rows[] = {
 		{ "0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "000102030405060708090a0b0c",
 			"f0f1f2f3f4f5f6f7f8f9",
-			"3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865" },
-		{ "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e"
+			"3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5"
+			"b887185865" },
+		{ "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f2021222324252627"
+		  "28292a2b2c2d2e"
 		  "2f303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f",
-			"606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f808182838485868788898a8b8c"
+			"606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f8081828384"
+			"85868788898a8b8c"
 			"8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeaf",
-			"b0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdc"
+			"b0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4"
+			"d5d6d7d8d9dadbdc"
 			"dddedfe0e1e2e3e4e5e6e7e8e9eaebecedeeeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff",
-			"b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99cac7827271cb41c65e"
-			"590e09da3275600c2f09b8367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d87" },
+			"b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99ca"
+			"c7827271cb41c65e"
+			"590e09da3275600c2f09b8367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d8"
+			"7" },
 		{ "0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "", "",
-			"8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8" },
+			"8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395fa"
+			"a4b61a96c8" },
 	};
 	for (size_t i = 0; i < SBX_ARRAY_LEN(rows); i++) {
 		uint8_t key[80], salt[80], info[80], out[96];
 		size_t n = strlen(rows[i].okm) / 2;
 		assert_int_equal(sbx_hkdf_sha256(unhex(rows[i].key, key), unhex(rows[i].salt, salt),
-					 unhex(rows[i].info, info), out, n, NULL), 0);
+					 unhex(rows[i].info, info), out, n, NULL),
+			0);
 		assert_hex(out, n, rows[i].okm);
 	}
 }
@@ -109,7 +120,9 @@ static void test_key_form(void **state)
 	assert_memory_equal(hash, want, 32);
 
 	static const char *const bad[] = {
-		"", "sbx_", "sbx_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		"",
+		"sbx_",
+		"sbx_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
 		"sbx_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", /* 44 */
 		"sby_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
 		"sbx_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA+",
@@ -208,8 +221,9 @@ static void test_boxd_key(void **state)
 	assert_int_equal(sbx_keyring_boxd_key(kr, 7, machine, 0x01020304, a, &err), 0);
 	memcpy(info + 8, machine, 16);
 	memcpy(info + 24, "\1\2\3\4", 4);
-	assert_int_equal(sbx_hkdf_sha256(unhex(K1, master), SBX_STR(""), (struct sbx_str){ info, 28 }, want, 32,
-				 &err), 0);
+	assert_int_equal(sbx_hkdf_sha256(unhex(K1, master), SBX_STR(""),
+				 (struct sbx_str){ info, 28 }, want, 32, &err),
+		0);
 	assert_memory_equal(a, want, 32);
 	/* Another epoch, machine or master key is another key. */
 	assert_int_equal(sbx_keyring_boxd_key(kr, 7, machine, 5, b, &err), 0);
@@ -232,8 +246,10 @@ static void test_boxd_token(void **state)
 	struct sbx_boxtoken t;
 	struct sbx_keyring *kr = open_text("7 " K1 "\n", 0600, &err);
 	int64_t before = sbx_wall_us();
-	assert_int_equal(sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, text, &err), 0);
-	assert_int_equal(sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, again, &err), 0);
+	assert_int_equal(
+		sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, text, &err), 0);
+	assert_int_equal(
+		sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, again, &err), 0);
 	assert_string_not_equal(text, again);
 	assert_int_equal(strlen(text), SBX_BOXTOKEN_TEXT);
 	assert_true(sbx_boxtoken_parse(sbx_str_of(text), &t, raw));
@@ -266,7 +282,8 @@ static void test_ids(void **state)
 		assert_int_equal(strlen(uuid), 36);
 		assert_int_equal(uuid[14], '4');
 		assert_non_null(strchr("89ab", uuid[19]));
-		assert_true(uuid[8] == '-' && uuid[13] == '-' && uuid[18] == '-' && uuid[23] == '-');
+		assert_true(
+			uuid[8] == '-' && uuid[13] == '-' && uuid[18] == '-' && uuid[23] == '-');
 	}
 }
 

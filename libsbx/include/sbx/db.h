@@ -12,7 +12,8 @@
  * Threads: a pool is shared, a connection belongs to one thread at a time, results are read-only and
  * may travel. Errors: SBX_E_UNAVAILABLE (no connection, shutting down, deadlock, serialization;
  * retryable), SBX_E_UNCERTAIN (the connection broke after a write was sent), SBX_E_CONFLICT (unique or
- * foreign key), SBX_E_INVALID (check, bad text), SBX_E_TIMEOUT, SBX_E_INTERNAL; err->sqlstate is set.
+ * foreign key), SBX_E_INVALID (check, bad text), SBX_E_NOT_FOUND (raised by a function of ours, with its
+ * message), SBX_E_TIMEOUT (a statement runs 10 s at most), SBX_E_INTERNAL; err->sqlstate is set.
  */
 #ifndef SBX_DB_H
 #define SBX_DB_H
@@ -51,7 +52,11 @@ struct sbx_param sbx_p_bytes(const void *p, size_t n); /* bytea */
  */
 struct sbx_db_pool *sbx_db_pool_new(const char *conninfo, const char *application, int max_connections);
 void sbx_db_pool_free(struct sbx_db_pool *pool);
-/* Takes a connection, waiting at most timeout_ms for a free one; NULL on failure. */
+/*
+ * Takes a connection, waiting at most timeout_ms for a free one; NULL on failure (SBX_E_UNAVAILABLE).
+ * Opening one takes at most 3 s; while an attempt that failed is less than a second old, others fail at
+ * once. One that died while idle is replaced here.
+ */
 struct sbx_db *sbx_db_take(struct sbx_db_pool *pool, int timeout_ms, struct sbx_err *err);
 /* Gives it back; an open transaction is rolled back, a broken connection is closed. NULL is fine. */
 void sbx_db_give(struct sbx_db *db);
@@ -99,6 +104,9 @@ void sbx_listener_free(struct sbx_listener *l);
 /*
  * Does what can be done without blocking and calls the callbacks from this thread. Gives the fd to poll
  * (-1: none now), the poll events wanted (POLLIN, POLLOUT), and when to call again at the latest (ms).
+ * Any turn may close the fd and open another, perhaps of the same number: with epoll, register it anew
+ * after each turn (EPOLL_CTL_MOD, and EPOLL_CTL_ADD on ENOENT). `channels` ends with NULL and must
+ * outlive the listener.
  */
 void sbx_listener_turn(struct sbx_listener *l, int *ret_fd, short *ret_events, int *ret_wait_ms);
 bool sbx_listener_connected(const struct sbx_listener *l);
