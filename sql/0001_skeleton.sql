@@ -309,9 +309,12 @@ create function auth_key(key_hash bytea)
 	returns table (key_id uuid, tenant_id uuid, tenant text, scope text, plan text, max_boxes integer)
 	language plpgsql volatile security definer set search_path = sbx, pg_temp rows 1
 as $$
+declare
+	is_marked boolean;
 begin
-	select k.id, t.id, t.name, k.scope, p.name, p.max_boxes
-		into key_id, tenant_id, tenant, scope, plan, max_boxes
+	select k.id, t.id, t.name, k.scope, p.name, p.max_boxes,
+			coalesce(k.last_used_at > now() - interval '1 minute', false)
+		into key_id, tenant_id, tenant, scope, plan, max_boxes, is_marked
 		from api_keys k join tenants t on t.id = k.tenant_id join plans p on p.name = t.plan
 		where k.hash = key_hash and k.revoked_at is null and t.suspended_at is null
 			and (k.expires_at is null or k.expires_at > now());
@@ -319,10 +322,10 @@ begin
 		return;
 	end if;
 	-- Written at most once a minute, and never waited for: the call matters more than the mark.
-	update api_keys k set last_used_at = now() where k.id in (
-		select u.id from api_keys u
-			where u.id = key_id and (u.last_used_at is null or u.last_used_at < now() - interval '1 minute')
-			for no key update skip locked);
+	if not is_marked then
+		update api_keys k set last_used_at = now() where k.id in (
+			select u.id from api_keys u where u.id = key_id for no key update skip locked);
+	end if;
 	return next;
 end
 $$;
