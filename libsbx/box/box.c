@@ -112,8 +112,8 @@ static int add_box(struct sbx_db *db, const struct sbx_call *call, const struct 
 int sbx_box_create(struct sbx_db *db, const struct sbx_call *call, const struct sbx_box_order *o,
 	char ret_id[SBX_BOX_ID_SIZE], struct sbx_err *err)
 {
-	const char *unit;
-	char machine[37];
+	const char *unit = NULL;
+	char machine[SBX_UUID_SIZE];
 	int known = 0;
 
 	if (sbx_uuid_new(machine, err) < 0 || sbx_db_begin(db, call->who.tenant_id, err) < 0)

@@ -110,7 +110,8 @@ static int paths(struct keeper *k, struct sbx_err *err)
 		{ k->volume_dir, "volumes", 0711 },
 		{ k->log_dir, "serial", 0711 },
 		{ k->image_dir, "images", 0 },
-		{ k->profile_path, "vm-profile", 0 },
+		{ k->own_dir, "keeper", 0755 },
+		{ k->profile_path, "keeper/vm-profile", 0 },
 	};
 
 	for (size_t i = 0; i < SBX_ARRAY_LEN(rows); i++) {
@@ -135,10 +136,10 @@ static int instance_id(struct keeper *k, struct sbx_err *err)
 {
 	sbx_auto_buf struct sbx_buf b;
 	struct sbx_err e = SBX_ERR_INIT;
-	char path[256];
+	char path[300];
 
 	sbx_buf_init(&b, 4096);
-	snprintf(path, sizeof(path), "%s/instance-id", k->conf->state_dir);
+	snprintf(path, sizeof(path), "%s/instance-id", k->own_dir);
 	if (sbx_fd_slurp(path, &b, &e) == 0) {
 		struct sbx_str text = sbx_str_trim(sbx_buf_str(&b));
 
@@ -156,10 +157,10 @@ static int instance_id(struct keeper *k, struct sbx_err *err)
 /* Kept open, and with it the lock, for the process's life. */
 static int only_one(const struct keeper *k, struct sbx_err *err)
 {
-	char path[256], pid[24];
+	char path[300], pid[24];
 	int fd, n;
 
-	snprintf(path, sizeof(path), "%s/keeper.lock", k->conf->run_dir);
+	snprintf(path, sizeof(path), "%s/lock", k->own_dir);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot open %s", path);

@@ -25,6 +25,7 @@ struct keeper {
 	char host[64];
 	char id[SBX_UUID_SIZE];          /* of this process */
 	char instance_id[SBX_UUID_SIZE]; /* of the installation */
+	char own_dir[256]; /* what only the keeper writes: its id, profile and lock */
 	char volume_dir[256], log_dir[256], image_dir[256], profile_path[256];
 	struct sbx_slot_space space;
 	enum sbx_accel accel;

@@ -7,6 +7,7 @@
  */
 #include <curl/curl.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +37,6 @@ struct loop {
 	CURLM *multi;
 	int64_t curl_due_ms; /* when curl wants to be called; INT64_MAX: not */
 	struct sbx_listener *listener;
-	int listener_fd;
-	short listener_events;
 	int64_t listener_due_ms;
 	struct conn *parked; /* list */
 	pthread_mutex_t lock; /* inbox, flags */
@@ -260,15 +259,10 @@ static void listener_turn(struct loop *l)
 
 	sbx_listener_turn(l->listener, &fd, &events, &wait_ms);
 	l->listener_due_ms = sbx_mono_ms() + wait_ms;
-	if (fd == l->listener_fd && events == l->listener_events)
-		return;
-	if (l->listener_fd >= 0 && fd != l->listener_fd)
-		epoll_ctl(l->epoll, EPOLL_CTL_DEL, l->listener_fd, NULL);
-	e = event_of((events & 1 ? EPOLLIN : 0u) | (events & 4 ? EPOLLOUT : 0u), 0, TAG_LISTENER);
+	/* A closed socket has left the epoll by itself, and the same number may be another socket now. */
+	e = event_of((events & POLLIN ? EPOLLIN : 0u) | (events & POLLOUT ? EPOLLOUT : 0u), 0, TAG_LISTENER);
 	if (fd >= 0 && epoll_ctl(l->epoll, EPOLL_CTL_MOD, fd, &e) < 0)
 		epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &e);
-	l->listener_fd = fd;
-	l->listener_events = events;
 }
 
 /* Parked calls */
@@ -471,7 +465,7 @@ struct loop *loop_new(struct server *s, const char *conninfo, struct sbx_err *er
 		return NULL;
 	}
 	l->server = s;
-	l->epoll = l->wake_fd = l->listener_fd = -1;
+	l->epoll = l->wake_fd = -1;
 	l->curl_due_ms = INT64_MAX;
 	pthread_mutex_init(&l->lock, NULL);
 	queue_init(&l->inbox);
