@@ -237,7 +237,7 @@ static int prepare(struct keeper *k, const char *conninfo, struct sbx_err *err)
 	k->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (k->wake_fd < 0)
 		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "No eventfd");
-	if (host_name(k, err) < 0 || only_one(k, err) < 0 || paths(k, err) < 0 || instance_id(k, err) < 0 ||
+	if (host_name(k, err) < 0 || paths(k, err) < 0 || only_one(k, err) < 0 || instance_id(k, err) < 0 ||
 		sbx_uuid_new(k->id, err) < 0 || acceleration(k, err) < 0 ||
 		sbx_slot_space_init(&k->space, conf->box_cidr, conf->instance_tag, conf->uid_base, err) < 0)
 		return -1;
