@@ -61,7 +61,7 @@ const struct sbx_stmt sbx_stmt_machine_add = {
 	" used as (select h.name, h.box_cidr, h.memory_mib - coalesce((select sum(m.memory_mib + 256)"
 	"   from machines m where m.host = h.name and m.state <> 'gone'), 0) as free,"
 	"   (select count(*) from machines m where m.host = h.name and m.state <> 'gone') as n"
-	"  from hosts h where h.state = 'active' and h.last_seen_at > now() - make_interval(secs => $2::integer)),"
+	"  from hosts h where h.state = 'active' and h.health = '' and h.last_seen_at > now() - make_interval(secs => $2::integer)),"
 	" host as (select u.* from used u, img where u.free >= img.memory_mib + 256"
 	"   and (u.n + 2) * 4 <= 2 ^ (32 - masklen(u.box_cidr)) order by u.free desc limit 1),"
 	" slot as (select s from host, generate_series(1, host.n + 1) s where not exists (select from machines m"
