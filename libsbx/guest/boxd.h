@@ -68,12 +68,15 @@ struct exec_reader {
 	struct run_end end;
 };
 
+/* Notices come for the end only, until the reader wants to follow the output too. */
 int exec_reader_open(struct exec_reader *r, const char *id, struct sbx_err *err) SBX_MUST_CHECK;
+int exec_reader_follow(struct exec_reader *r, struct sbx_err *err) SBX_MUST_CHECK;
 void exec_reader_close(struct exec_reader *r);
 /* Appends the frames there are (not much more than max bytes); sets done with the END frame. */
 void exec_reader_fill(struct exec_reader *r, struct sbx_buf *b, size_t max);
 /* It could not be started: the error, and the ID is free again. */
 bool exec_reader_refused(struct exec_reader *r, struct sbx_err *err);
+/* Of a background command: its process is there. */
 bool exec_reader_started(struct exec_reader *r);
 
 /* boxd_http.c */

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -41,7 +42,8 @@ struct entry {
 
 static struct entry *entry;
 static size_t entry_n, entry_cap;
-static int watch_fd = -1, spawn_fd = -1, root_fd = -1;
+static int watch_fd = -1, spawn_fd = -1, root_fd = -1, live_fd = -1;
+static size_t kept_max;
 static int64_t lost_due_ms, cgroups_due_ms;
 
 static int open_dir(const char *id)
@@ -54,6 +56,22 @@ static int read_struct(int dir, const char *name, void *p, size_t n)
 	sbx_auto_close int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
 
 	return fd >= 0 && sbx_fd_read_full(fd, p, n) == (ssize_t)n ? 0 : -1;
+}
+
+/* A file of SBX_LIVE_DIR. */
+static int open_live(const char *id, const char *suffix, int flags)
+{
+	char name[SBX_EXEC_ID_LEN + 8];
+
+	snprintf(name, sizeof(name), "%s.%s", id, suffix);
+	return openat(live_fd, name, flags | O_CLOEXEC, 0600);
+}
+
+static bool read_state(const char *id, struct run_state *state)
+{
+	sbx_auto_close int fd = open_live(id, "run", O_RDONLY);
+
+	return fd >= 0 && sbx_fd_read_full(fd, state, sizeof(*state)) == sizeof(*state);
 }
 
 static bool read_end(int dir, struct run_end *end)
@@ -84,12 +102,17 @@ static int index_add(const char *id, bool ended, int64_t boot_ms)
 
 static void remove_files(const char *id)
 {
-	static const char *const name[] = { "req", "run", "out", "err", "end", "end.tmp", "cmd" };
-	char cgroup[128];
+	static const char *const name[] = { "out", "err", "end" };
+	static const char *const live[] = { "req", "run", "cmd", "end" };
+	char cgroup[128], file[SBX_EXEC_ID_LEN + 8];
 	int dir = open_dir(id);
 
 	for (size_t i = 0; dir >= 0 && i < SBX_ARRAY_LEN(name); i++)
 		unlinkat(dir, name[i], 0);
+	for (size_t i = 0; i < SBX_ARRAY_LEN(live); i++) {
+		snprintf(file, sizeof(file), "%s.%s", id, live[i]);
+		unlinkat(live_fd, file, 0);
+	}
 	if (dir >= 0)
 		close(dir);
 	unlinkat(root_fd, id, AT_REMOVEDIR);
@@ -152,26 +175,25 @@ static bool drop_oldest(void)
 	return true;
 }
 
-static size_t kept_max(void)
+static void set_kept_max(void)
 {
 	struct sysinfo si;
-	size_t n = KEPT_MAX;
 
-	if (sysinfo(&si) == 0 && (uint64_t)si.totalram * si.mem_unit / BYTES_PER_KEPT < n)
-		n = (size_t)((uint64_t)si.totalram * si.mem_unit / BYTES_PER_KEPT);
-	return n;
+	kept_max = KEPT_MAX;
+	if (sysinfo(&si) == 0 && (uint64_t)si.totalram * si.mem_unit / BYTES_PER_KEPT < kept_max)
+		kept_max = (size_t)((uint64_t)si.totalram * si.mem_unit / BYTES_PER_KEPT);
 }
 
 /* Room for one more command, and for what those that run may still print. */
 static void make_room(size_t request_bytes)
 {
-	size_t max = kept_max(), running;
+	size_t running;
 	uint64_t want;
 	struct statvfs fs;
 
-	if (entry_n >= max)
+	if (entry_n >= kept_max)
 		note_ends();
-	while (entry_n >= max && drop_oldest())
+	while (entry_n >= kept_max && drop_oldest())
 		;
 	if (fstatvfs(root_fd, &fs) < 0)
 		return;
@@ -306,16 +328,18 @@ static int spawner_connect(void)
 	return fd;
 }
 
-static int spawner_tell(char verb, const char *id, struct sbx_err *err)
+static int spawner_tell(char verb, const char *id, struct sbx_str request, struct sbx_err *err)
 {
 	struct spawn_msg m = { .verb = verb };
+	struct iovec part[2] = { { &m, sizeof(m) }, { (void *)(uintptr_t)request.p, request.n } };
+	struct msghdr h = { .msg_iov = part, .msg_iovlen = 2 };
 
 	memcpy(m.id, id, sizeof(m.id) - 1);
 	/* The spawner may have been started again since: the second connection is to the new one. */
 	for (int i = 0; i < 2; i++) {
 		if (spawn_fd < 0)
 			spawn_fd = spawner_connect();
-		if (spawn_fd >= 0 && send(spawn_fd, &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m))
+		if (spawn_fd >= 0 && sendmsg(spawn_fd, &h, MSG_NOSIGNAL) > 0)
 			return 0;
 		if (spawn_fd >= 0)
 			close(spawn_fd);
@@ -324,10 +348,22 @@ static int spawner_tell(char verb, const char *id, struct sbx_err *err)
 	return SBX_FAIL_SYS(err, SBX_E_UNAVAILABLE, "The box cannot start commands just now, try again");
 }
 
+/* What does not fit into a datagram goes by way of a file, and the datagram is empty. */
+static int hand_over(const char *id, struct sbx_str frames, struct sbx_err *err)
+{
+	sbx_auto_close int fd = -1;
+
+	if (frames.n <= SPAWN_INLINE_MAX)
+		return spawner_tell(SPAWN_RUN, id, frames, err);
+	fd = open_live(id, "req", O_WRONLY | O_CREAT | O_EXCL);
+	if (fd < 0 || sbx_fd_write_full(fd, frames.p, frames.n) < 0)
+		return SBX_FAIL_SYS(err, SBX_E_UNAVAILABLE, "The box has no memory for another command");
+	return spawner_tell(SPAWN_RUN, id, SBX_STR(""), err);
+}
+
 int exec_start(const char *id, struct sbx_str frames, bool *ret_background, struct sbx_err *err)
 {
 	struct request q = { 0 };
-	sbx_auto_close int dir = -1, fd = -1;
 
 	if (check_request(frames, &q, err) < 0)
 		return -1;
@@ -338,14 +374,11 @@ int exec_start(const char *id, struct sbx_str frames, bool *ret_background, stru
 			return 0;
 		return SBX_FAIL_SYS(err, SBX_E_UNAVAILABLE, "The box has no memory for another command");
 	}
-	dir = open_dir(id);
-	fd = dir < 0 ? -1 : openat(dir, "req", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0 || sbx_fd_write_full(fd, frames.p, frames.n) < 0 || index_add(id, false, sbx_boot_ms()) < 0) {
-		SBX_FAIL_SYS(err, SBX_E_UNAVAILABLE, "The box has no memory for another command");
+	if (index_add(id, false, sbx_boot_ms()) < 0) {
 		remove_files(id);
-		return -1;
+		return SBX_FAIL(err, SBX_E_NOMEM, "The box has no memory for another command");
 	}
-	if (spawner_tell(SPAWN_RUN, id, err) < 0) {
+	if (hand_over(id, frames, err) < 0) {
 		index_drop(id);
 		return -1;
 	}
@@ -358,15 +391,15 @@ int exec_kill(const char *id, struct sbx_err *err)
 
 	if (dir < 0)
 		return SBX_FAIL(err, SBX_E_NOT_FOUND, "No such command");
-	return spawner_tell(SPAWN_KILL, id, err);
+	return spawner_tell(SPAWN_KILL, id, SBX_STR(""), err);
 }
 
 /* ---- what nobody else looks after ---- */
 
 /* The runner holds a lock while it lives. Without it and without an end, nobody will publish one. */
-static bool is_lost(int dir, const struct entry *e)
+static bool is_lost(const struct entry *e)
 {
-	sbx_auto_close int fd = openat(dir, "run", O_RDONLY | O_CLOEXEC);
+	sbx_auto_close int fd = open_live(e->id, "run", O_RDONLY);
 
 	if (fd < 0)
 		return errno == ENOENT && sbx_boot_ms() - e->boot_ms > UNSTARTED_MS;
@@ -379,9 +412,10 @@ static void publish_lost(int dir, const char *id)
 	struct run_end end = { .magic = RUN_MAGIC, .exit_code = 137, .flags = RUN_LOST };
 	struct run_state state = { 0 };
 	struct stat st;
+	char file[SBX_EXEC_ID_LEN + 8];
 	int fd;
 
-	(void)!read_struct(dir, "run", &state, sizeof(state));
+	(void)!read_state(id, &state);
 	end.end_boot_ms = sbx_boot_ms();
 	if (state.start_boot_ms)
 		end.duration_ms = (uint64_t)(end.end_boot_ms - state.start_boot_ms);
@@ -390,15 +424,16 @@ static void publish_lost(int dir, const char *id)
 			end.kept[i] = (uint64_t)st.st_size;
 		end.total[i] = state.total[i] > end.kept[i] ? state.total[i] : end.kept[i];
 	}
-	fd = openat(dir, "end.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	snprintf(file, sizeof(file), "%s.end", id);
+	fd = open_live(id, "end", O_WRONLY | O_CREAT | O_TRUNC);
 	if (fd < 0)
 		return;
 	if (sbx_fd_write_full(fd, &end, sizeof(end)) == 0)
-		renameat(dir, "end.tmp", dir, "end");
+		renameat(live_fd, file, dir, "end");
 	close(fd);
 	sbx_log(SBX_LOG_WARN, "exec.lost", sbx_kv_s("id", id));
 	/* What still runs of it prints into nothing; it is ended rather than left half alive. */
-	(void)!spawner_tell(SPAWN_KILL, id, NULL);
+	(void)!spawner_tell(SPAWN_KILL, id, SBX_STR(""), NULL);
 }
 
 static void sweep_lost(void)
@@ -411,7 +446,7 @@ static void sweep_lost(void)
 			continue;
 		dir = open_dir(entry[i].id);
 		/* The end is looked for after the lock: a runner publishes before it goes. */
-		if (dir >= 0 && is_lost(dir, &entry[i]) && !read_end(dir, &end))
+		if (dir >= 0 && is_lost(&entry[i]) && !read_end(dir, &end))
 			publish_lost(dir, entry[i].id);
 	}
 }
@@ -468,9 +503,11 @@ int exec_open(struct sbx_err *err)
 	struct dirent *e;
 
 	root_fd = open(SBX_EXEC_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	live_fd = open(SBX_LIVE_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	set_kept_max();
 	watch_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	d = opendir(SBX_EXEC_DIR);
-	if (root_fd < 0 || watch_fd < 0 || !d) {
+	if (root_fd < 0 || live_fd < 0 || watch_fd < 0 || !d) {
 		if (d)
 			closedir(d);
 		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot open %s", SBX_EXEC_DIR);
@@ -510,21 +547,31 @@ int exec_watch_next(void)
 	return e->mask & IN_IGNORED ? 0 : e->wd;
 }
 
-int exec_reader_open(struct exec_reader *r, const char *id, struct sbx_err *err)
+static int watch(struct exec_reader *r, uint32_t mask, struct sbx_err *err)
 {
 	char path[128];
 
+	snprintf(path, sizeof(path), SBX_EXEC_DIR "/%s", r->id);
+	/* Readers of one command share one watch, which goes with the directory. */
+	r->watch = inotify_add_watch(watch_fd, path, mask | IN_MASK_ADD | IN_ONLYDIR);
+	if (r->watch < 0)
+		return SBX_FAIL_SYS(err, SBX_E_UNAVAILABLE, "Too many calls wait in this box");
+	return 0;
+}
+
+int exec_reader_open(struct exec_reader *r, const char *id, struct sbx_err *err)
+{
 	*r = (struct exec_reader){ .watch = -1, .fd = { -1, -1 }, .want_output = true, .deadline_ms = INT64_MAX };
 	memcpy(r->id, id, sizeof(r->id) - 1);
 	r->dir = open_dir(id);
 	if (r->dir < 0)
 		return SBX_FAIL(err, SBX_E_NOT_FOUND, "No such command: results are kept for an hour");
-	snprintf(path, sizeof(path), SBX_EXEC_DIR "/%s", id);
-	/* Readers of one command share one watch, which goes with the directory. */
-	r->watch = inotify_add_watch(watch_fd, path, IN_CREATE | IN_MODIFY | IN_MOVED_TO | IN_ONLYDIR);
-	if (r->watch < 0)
-		return SBX_FAIL_SYS(err, SBX_E_UNAVAILABLE, "Too many calls wait in this box");
-	return 0;
+	return watch(r, IN_MOVED_TO, err);
+}
+
+int exec_reader_follow(struct exec_reader *r, struct sbx_err *err)
+{
+	return watch(r, IN_CREATE | IN_MODIFY, err);
 }
 
 void exec_reader_close(struct exec_reader *r)
@@ -541,7 +588,7 @@ void exec_reader_close(struct exec_reader *r)
 
 bool exec_reader_started(struct exec_reader *r)
 {
-	return faccessat(r->dir, "run", F_OK, 0) == 0;
+	return faccessat(r->dir, "out", F_OK, 0) == 0;
 }
 
 bool exec_reader_refused(struct exec_reader *r, struct sbx_err *err)
@@ -568,7 +615,7 @@ static void add_end(struct exec_reader *r, struct sbx_buf *b)
 		e.out_bytes = r->end.total[0];
 		e.err_bytes = r->end.total[1];
 		e.truncated = r->end.total[0] > r->end.kept[0] || r->end.total[1] > r->end.kept[1];
-	} else if (read_struct(r->dir, "run", &state, sizeof(state)) == 0) {
+	} else if (read_state(r->id, &state)) {
 		e.duration_ms = (uint64_t)(sbx_boot_ms() - state.start_boot_ms);
 		e.out_bytes = state.total[0];
 		e.err_bytes = state.total[1];

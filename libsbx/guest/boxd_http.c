@@ -192,21 +192,25 @@ static enum MHD_Result begin_stream(struct call *c)
 	return ok;
 }
 
-/* Whole when it has ended, streamed when it goes on; suspended while there is nothing to say yet. */
+/* Whole when it has ended; streamed when it goes on for long; suspended until one of them is known. */
 static enum MHD_Result answer(struct call *c)
 {
 	struct sbx_err err = SBX_ERR_INIT;
+	bool late = sbx_ms_left(c->begin_ms) == 0;
 
 	if (exec_reader_refused(&c->reader, &err))
 		return send_error(c->con, &err);
 	/* A background command is answered when it has started, not before: it may be refused. */
-	if (c->background && (exec_reader_started(&c->reader) || sbx_ms_left(c->begin_ms) == 0))
+	if (c->background && (late || exec_reader_started(&c->reader)))
 		c->reader.deadline_ms = 0;
-	exec_reader_fill(&c->reader, &c->body, BLOCK);
-	if (c->reader.done)
-		return send_text(c->con, MHD_HTTP_OK, SBX_BOXD_FRAMES_TYPE, &c->body);
-	if (c->body.n || (!c->background && sbx_ms_left(c->begin_ms) == 0))
+	if (late || c->reader.have_end || sbx_ms_left(c->reader.deadline_ms) == 0) {
+		exec_reader_fill(&c->reader, &c->body, BLOCK);
+		if (c->reader.done)
+			return send_text(c->con, MHD_HTTP_OK, SBX_BOXD_FRAMES_TYPE, &c->body);
+		if (exec_reader_follow(&c->reader, &err) < 0)
+			return send_error(c->con, &err);
 		return begin_stream(c);
+	}
 	suspend(c);
 	return MHD_YES;
 }
@@ -216,7 +220,8 @@ static enum MHD_Result begin_answer(struct call *c)
 	struct sbx_err err = SBX_ERR_INIT;
 
 	c->has_reader = true;
-	if (exec_reader_open(&c->reader, c->id, &err) < 0)
+	if (exec_reader_open(&c->reader, c->id, &err) < 0 ||
+		(c->background && exec_reader_follow(&c->reader, &err) < 0))
 		return send_error(c->con, &err);
 	c->reader.want_output = !c->background;
 	if (c->wait_ms >= 0)

@@ -27,7 +27,8 @@ int put_file(const char *path, const char *text);
 
 /* init_spawn.c, init_run.c: never return. */
 void spawner_main(void) SBX_NORETURN;
-void runner_main(const char *id) SBX_NORETURN;
+/* The request is changed in place; empty: it is in SBX_LIVE_DIR. */
+void runner_main(const char *id, char *request, size_t n) SBX_NORETURN;
 void killer_main(const char *id) SBX_NORETURN;
 void cmd_cgroup_path(const char *id, char *path, size_t cap);
 

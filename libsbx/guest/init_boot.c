@@ -238,7 +238,8 @@ void init_boot(void)
 	mount_at("tmpfs", NEW "/run", MS_NOSUID | MS_NODEV, "mode=0755,size=20%", true);
 	/* Of its own, so that a user who fills /run takes nothing from us. Results of commands lie here. */
 	mount_at("tmpfs", NEW SBX_RUN_DIR, MS_NOSUID | MS_NODEV, "mode=0700,size=16%", true);
-	if (mkdir(NEW SBX_RUN_DIR "/bin", 0700) < 0 || mkdir(NEW SBX_EXEC_DIR, 0700) < 0)
+	if (mkdir(NEW SBX_RUN_DIR "/bin", 0700) < 0 || mkdir(NEW SBX_EXEC_DIR, 0700) < 0 ||
+		mkdir(NEW SBX_LIVE_DIR, 0700) < 0)
 		init_fatal(SBX_EXEC_DIR);
 	copy_file("/bin/boxd", NEW SBX_BOXD, 0755);
 	find_disk("sbxconf", dev, sizeof(dev));

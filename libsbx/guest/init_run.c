@@ -36,7 +36,7 @@ struct stream {
 	int fd;       /* the pipe; -1 at its end */
 	int kept_fd;  /* on tmpfs; -1 when that is full */
 	int spill_fd; /* under /work/.sbx */
-	bool spill_tried;
+	bool kept_tried, spill_tried;
 	uint64_t kept;
 	const char *name;
 };
@@ -48,8 +48,8 @@ struct run {
 	struct run_state *state;
 	struct stream stream[2];
 	/* the request */
-	struct sbx_buf req; /* lives as long as the process */
-	const char *cmd, *cwd;
+	char *cmd;
+	const char *cwd;
 	char *env[ENV_MAX + 8];
 	size_t env_n;
 	uint64_t timeout_ms;
@@ -71,6 +71,11 @@ static void give_up(const char *what)
 	_exit(1);
 }
 
+static void live_path(const char *suffix, char *path, size_t cap)
+{
+	snprintf(path, cap, SBX_LIVE_DIR "/%s.%s", run.id, suffix);
+}
+
 static void publish(uint32_t flags)
 {
 	struct run_end end = {
@@ -79,50 +84,61 @@ static void publish(uint32_t flags)
 		.flags = flags | (run.timed_out ? RUN_TIMED_OUT : 0u),
 		.end_boot_ms = sbx_boot_ms(),
 	};
-	int fd = openat(run.dir, "end.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	char path[128];
+	int fd;
 
+	live_path("end", path, sizeof(path));
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	end.duration_ms = (uint64_t)(end.end_boot_ms - run.state->start_boot_ms);
 	for (int i = 0; i < 2; i++) {
 		end.total[i] = run.state->total[i];
 		end.kept[i] = run.stream[i].kept;
 	}
 	if (fd < 0 || sbx_fd_write_full(fd, &end, sizeof(end)) < 0 ||
-		renameat(run.dir, "end.tmp", run.dir, "end") < 0)
+		renameat(AT_FDCWD, path, run.dir, "end") < 0)
 		give_up("publish");
 	close(fd);
 	run.published = true;
-	/* From here on files cost memory only: many results are kept. */
-	unlinkat(run.dir, "req", 0);
-	unlinkat(run.dir, "run", 0);
-	unlinkat(run.dir, "cmd", 0);
 	for (int i = 0; i < 2; i++) {
-		close(run.stream[i].kept_fd);
+		if (run.stream[i].kept_fd >= 0)
+			close(run.stream[i].kept_fd);
 		run.stream[i].kept_fd = -1;
-		if (end.total[i] == 0)
-			unlinkat(run.dir, run.stream[i].name, 0);
+	}
+	live_path("run", path, sizeof(path));
+	unlink(path);
+	if (strlen(run.cmd) >= ARG_ONE_MAX) {
+		live_path("cmd", path, sizeof(path));
+		unlink(path);
 	}
 }
 
-/* The request was checked by boxd; a NUL ends each text so that it can be used where it lies. */
-static void read_request(void)
+static char *load_request(size_t *ret_n)
 {
-	struct sbx_str in;
-	struct sbx_frame f;
+	static struct sbx_buf b; /* for the life of the process */
 	char path[128];
 
-	sbx_buf_init(&run.req, SBX_EXEC_REQUEST_MAX + 1);
-	snprintf(path, sizeof(path), SBX_EXEC_DIR "/%s/req", run.id);
-	if (sbx_fd_slurp(path, &run.req, NULL) < 0)
+	sbx_buf_init(&b, SBX_EXEC_REQUEST_MAX + 1);
+	live_path("req", path, sizeof(path));
+	if (sbx_fd_slurp(path, &b, NULL) < 0)
 		give_up("request");
-	in = sbx_buf_str(&run.req);
+	unlink(path);
+	*ret_n = b.n;
+	return b.p;
+}
+
+/* The request was checked by boxd. Each text is shifted over its frame's head, to make room for a NUL. */
+static void read_request(char *base, size_t n)
+{
+	struct sbx_str in = { base, n };
+	struct sbx_frame f;
+
 	while (sbx_frame_take(&in, SBX_EXEC_FRAME_MAX, &f) == 1) {
-		char *z = run.req.p + (f.data.p - run.req.p);
+		char *z = base + (f.data.p - base);
 
 		if (f.type == SBX_WIRE_TIMEOUT_MS)
 			(void)!sbx_frame_u64(&f, &run.timeout_ms);
 		else if (f.type == SBX_WIRE_BACKGROUND)
 			run.background = true;
-		/* Shifted over the head of its own frame, to make room for the NUL. */
 		memmove(z - 1, z, f.data.n);
 		z[f.data.n - 1] = '\0';
 		if (f.type == SBX_WIRE_CMD)
@@ -149,7 +165,7 @@ static bool env_has(const char *name, size_t n)
 
 static void fill_env(void)
 {
-	static const char *const standard[] = {
+	static char standard[][80] = {
 		"HOME=/root",
 		"USER=root",
 		"LOGNAME=root",
@@ -160,7 +176,7 @@ static void fill_env(void)
 
 	for (size_t i = 0; i < SBX_ARRAY_LEN(standard); i++) {
 		if (!env_has(standard[i], (size_t)(strchr(standard[i], '=') - standard[i])))
-			run.env[run.env_n++] = run.req.p ? strdup(standard[i]) : NULL;
+			run.env[run.env_n++] = standard[i];
 	}
 	run.env[run.env_n] = NULL;
 }
@@ -180,13 +196,13 @@ static void child_exec(int out, int err)
 	const char *cwd = run.cwd && *run.cwd ? run.cwd : SBX_WORK;
 	int null = open("/dev/null", O_RDONLY);
 
-	argv[2] = run.req.p + (run.cmd - run.req.p);
+	argv[2] = run.cmd;
 	setsid();
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
 		_exit(126);
 	close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
 	put_file("/proc/self/oom_score_adj", "0");
-	child_reset_signals();
+	signal(SIGPIPE, SIG_DFL); /* the only one that is not */
 	umask(022);
 	if ((cwd[0] != '/' && chdir(SBX_WORK) < 0) || chdir(cwd) < 0)
 		child_say("cannot enter", cwd);
@@ -195,7 +211,7 @@ static void child_exec(int out, int err)
 	 * whole text as -c does, and standard input stays as it is.
 	 */
 	if (strlen(run.cmd) >= ARG_ONE_MAX) {
-		snprintf(long_cmd, sizeof(long_cmd), "eval \"$(<" SBX_EXEC_DIR "/%s/cmd)\"", run.id);
+		snprintf(long_cmd, sizeof(long_cmd), "eval \"$(<" SBX_LIVE_DIR "/%s.cmd)\"", run.id);
 		argv[2] = long_cmd;
 	}
 	execve(SHELL, argv, run.env);
@@ -204,11 +220,13 @@ static void child_exec(int out, int err)
 
 static int write_long_command(void)
 {
+	char path[128];
 	int fd, rc;
 
 	if (strlen(run.cmd) < ARG_ONE_MAX)
 		return 0;
-	fd = openat(run.dir, "cmd", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	live_path("cmd", path, sizeof(path));
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -1;
 	rc = sbx_fd_write_full(fd, run.cmd, strlen(run.cmd));
@@ -287,11 +305,19 @@ static void begin_spill(struct stream *s)
 	}
 }
 
+static void open_kept(struct stream *s)
+{
+	s->kept_tried = true;
+	s->kept_fd = openat(run.dir, s->name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+}
+
 static void take(struct stream *s, uint64_t *total, const char *p, size_t n)
 {
 	size_t keep = 0;
 
 	*total += n;
+	if (!s->kept_tried)
+		open_kept(s);
 	if (s->kept_fd >= 0 && s->kept < SBX_EXEC_STREAM_MAX) {
 		keep = SBX_EXEC_STREAM_MAX - s->kept < n ? (size_t)(SBX_EXEC_STREAM_MAX - s->kept) : n;
 		/* At an offset, so that bytes of a failed write are not kept and counted twice. */
@@ -420,8 +446,11 @@ static void loop(void)
 
 static void open_state(void)
 {
-	int fd = openat(run.dir, "run", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	char path[128];
+	int fd;
 
+	live_path("run", path, sizeof(path));
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	/* The lock stays with the descriptor, which stays open: its loss tells boxd that we are gone. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || ftruncate(fd, sizeof(*run.state)) < 0)
 		give_up("state");
@@ -434,15 +463,16 @@ static void open_state(void)
 		.start_boot_ms = sbx_boot_ms(),
 	};
 	for (int i = 0; i < 2; i++) {
-		struct stream *s = &run.stream[i];
-
-		s->name = i ? "err" : "out";
-		s->fd = s->spill_fd = -1;
-		s->kept_fd = openat(run.dir, s->name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		run.stream[i] = (struct stream){
+			.name = i ? "err" : "out",
+			.fd = -1,
+			.kept_fd = -1,
+			.spill_fd = -1,
+		};
 	}
 }
 
-void runner_main(const char *id)
+void runner_main(const char *id, char *request, size_t n)
 {
 	char path[128];
 
@@ -454,15 +484,19 @@ void runner_main(const char *id)
 	if (run.dir < 0)
 		give_up("directory");
 	cmd_cgroup_path(id, run.cgroup, sizeof(run.cgroup));
-	read_request();
+	if (n == 0)
+		request = load_request(&n);
+	read_request(request, n);
 	fill_env();
 	open_state();
 	start();
 	run.deadline_ms = run.timeout_ms ? sbx_mono_ms() + (int64_t)run.timeout_ms : -1;
 	for (int i = 0; i < 2; i++) {
 		(void)!sbx_fd_nonblock(run.stream[i].fd);
-		if (run.background)
+		if (run.background) {
+			open_kept(&run.stream[i]); /* which tells boxd that it has started */
 			begin_spill(&run.stream[i]);
+		}
 	}
 	loop();
 	rmdir(run.cgroup);

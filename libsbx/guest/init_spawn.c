@@ -48,8 +48,15 @@ static void refuse(const char *id)
 	(void)!sbx_fd_replace(path, (struct sbx_str){ (const char *)&end, sizeof(end) }, 0600, false, NULL);
 }
 
-static void serve(const struct spawn_msg *m)
+/* A datagram; the NUL of the last frame's text goes behind it. */
+static struct {
+	struct spawn_msg m;
+	char request[SPAWN_INLINE_MAX + 1];
+} in;
+
+static void serve(size_t request_n)
 {
+	const struct spawn_msg *m = &in.m;
 	pid_t pid;
 
 	if (!sbx_exec_id_ok(sbx_str_of(m->id)) || (m->verb != SPAWN_RUN && m->verb != SPAWN_KILL))
@@ -64,18 +71,17 @@ static void serve(const struct spawn_msg *m)
 	signal(SIGPIPE, SIG_IGN);
 	if (m->verb == SPAWN_KILL)
 		killer_main(m->id);
-	runner_main(m->id);
+	runner_main(m->id, in.request, request_n);
 }
 
 static bool receive(int fd)
 {
-	struct spawn_msg m;
-	ssize_t n = recv(fd, &m, sizeof(m), MSG_DONTWAIT);
+	ssize_t n = recv(fd, &in, sizeof(in) - 1, MSG_DONTWAIT);
 
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR;
-	if (n == sizeof(m) && m.id[SBX_EXEC_ID_LEN] == '\0')
-		serve(&m);
+	if (n >= (ssize_t)sizeof(in.m) && in.m.id[SBX_EXEC_ID_LEN] == '\0')
+		serve((size_t)n - sizeof(in.m));
 	return n > 0;
 }
 
