@@ -175,9 +175,8 @@ test('the machine under a box dies: interrupted, with the reason', async () => {
 	const b = await call(client, 'sandbox_start', { environment: 'base' });
 	const machine = sql(`select machine_id from admin.boxes where id = '${b.id}'`);
 	const slow = client.callTool({ name: 'sandbox_exec', arguments: { id: b.id, cmd: 'sleep 100' } });
-	await until(() => sh(`pgrep -f 'qemu.*${machine}' || true`));
 	await until(async () => (await call(client, 'sandbox_exec', { id: b.id, cmd: 'pgrep -x sleep' })).exitCode === 0);
-	sh(`kill -9 $(pgrep -f 'qemu-system.*${machine}')`);
+	sh(`kill -9 $(pgrep -f '[q]emu-system.*${machine}')`);
 	await until(async () => (await call(client, 'sandbox_status', { id: b.id })).state === 'interrupted', 40000);
 	const s = await call(client, 'sandbox_status', { id: b.id });
 	assert.equal(s.reasonCode, 'machine_lost');

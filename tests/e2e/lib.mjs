@@ -72,7 +72,7 @@ export function sql(text, role = 'sbx_admin') {
 }
 
 export function sbx(args) {
-	return sh(`"$SBX_APP/bin/sbx" ${args}`);
+	return sh(`"$SBX_APP/bin/sbx" ${args} 2>/dev/null`);
 }
 
 /** A tenant of its own with a key. */
