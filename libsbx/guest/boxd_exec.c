@@ -86,9 +86,11 @@ static int index_add(const char *id, bool ended, int64_t boot_ms)
 	struct entry *e;
 
 	if (entry_n == entry_cap) {
-		size_t cap = entry_cap ? 2 * entry_cap : 256;
-		struct entry *p = reallocarray(entry, cap, sizeof(*p));
+		size_t cap = entry_cap ? 2 * entry_cap : 256, bytes;
+		struct entry *p = NULL;
 
+		if (!__builtin_mul_overflow(cap, sizeof(*p), &bytes))
+			p = realloc(entry, bytes);
 		if (!p)
 			return -1;
 		entry = p;
