@@ -72,6 +72,7 @@ int main(int argc, char **argv)
 		sbx_log_err(SBX_LOG_ERROR, "boxd.start", &err, SBX_KV_NONE);
 		return 1;
 	}
+	boxd_net_announce(&conf);
 	tell_ready();
 	loop();
 }

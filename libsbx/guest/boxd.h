@@ -38,6 +38,8 @@ int boxd_conf_parse(struct sbx_str json, struct boxd_conf *ret, struct sbx_err *
  * the user's afterwards.
  */
 int boxd_net_setup(const struct boxd_conf *c, struct sbx_err *err) SBX_MUST_CHECK;
+/* Called when boxd can answer. */
+void boxd_net_announce(const struct boxd_conf *c);
 int boxd_net_listen(const struct boxd_conf *c, struct sbx_err *err) SBX_MUST_CHECK;
 
 /* boxd_auth.c: single-use tokens; which were used outlives boxd. */

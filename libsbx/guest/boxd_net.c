@@ -11,7 +11,10 @@
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <net/if_arp.h>
+#include <netinet/if_ether.h>
 #include <netinet/tcp.h>
+#include <netpacket/packet.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +27,7 @@
 
 #define CONTROL_NS SBX_RUN_DIR "/control.netns"
 #define FIRST_DONE SBX_RUN_DIR "/first-start"
+#define CONTROL_NAME "ctl0"
 #define BACKLOG 256
 
 struct request {
@@ -203,8 +207,8 @@ static int configure(int fd, const struct boxd_nic *nic, const char *name, bool 
 	set_link(fd, index, name, -1, false); /* has it already, or keeps the kernel's */
 	if (is_control)
 		sysctl_put("ipv6", name, "disable_ipv6", "1");
-	/* Tells the host our MAC when the link comes up: its own question could come a second later. */
-	sysctl_put("ipv4", name, "arp_notify", "1");
+	else
+		sysctl_put("ipv4", name, "arp_notify", "1");
 	if (add_address(fd, index, nic->address) < 0 || set_link(fd, index, NULL, -1, true) < 0 ||
 		add_route(fd, index, nic->host, false) < 0 ||
 		(!is_control && add_route(fd, index, nic->host, true) < 0))
@@ -242,7 +246,7 @@ static int control_up(const struct boxd_conf *c, int outer, struct sbx_err *err)
 	index = find_link(outer, c->control.mac);
 	if (index && set_link(outer, index, NULL, ns, false) < 0)
 		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot move the control interface");
-	return configure(fd, &c->control, "ctl0", true, err);
+	return configure(fd, &c->control, CONTROL_NAME, true, err);
 }
 
 static int write_text(const char *path, struct sbx_buf *b, struct sbx_err *err)
@@ -307,6 +311,33 @@ int boxd_net_setup(const struct boxd_conf *c, struct sbx_err *err)
 	if (enter_control(err) < 0)
 		return -1;
 	return control_up(c, outer, err);
+}
+
+/*
+ * Tells the host our MAC, when everything is there to answer it: the host asks only once a second, and
+ * what it has waiting comes at once. arp_notify would speak when the link comes up, before there is a
+ * route to answer by, and the host's first packet would be lost for a second.
+ */
+void boxd_net_announce(const struct boxd_conf *c)
+{
+	sbx_auto_close int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_ll to = {
+		.sll_family = AF_PACKET,
+		.sll_protocol = htons(ETH_P_ARP),
+		.sll_ifindex = (int)if_nametoindex(CONTROL_NAME),
+		.sll_halen = ETH_ALEN,
+		.sll_addr = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff },
+	};
+	struct ether_arp arp = {
+		.ea_hdr = { htons(ARPHRD_ETHER), htons(ETH_P_IP), ETH_ALEN, sizeof(struct in_addr),
+			htons(ARPOP_REQUEST) },
+	};
+
+	memcpy(arp.arp_sha, c->control.mac, sizeof(arp.arp_sha));
+	memcpy(arp.arp_spa, &c->control.address, sizeof(arp.arp_spa));
+	memcpy(arp.arp_tpa, &c->control.address, sizeof(arp.arp_tpa));
+	if (fd >= 0)
+		(void)!sendto(fd, &arp, sizeof(arp), 0, (struct sockaddr *)&to, sizeof(to));
 }
 
 int boxd_net_listen(const struct boxd_conf *c, struct sbx_err *err)
