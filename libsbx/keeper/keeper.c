@@ -148,7 +148,7 @@ static int instance_id(struct keeper *k, struct sbx_err *err)
 		return 0;
 	}
 	if (e.code != SBX_E_NOT_FOUND)
-		return sbx_err_set(err, e.code, e.where, "%s", e.msg);
+		return keeper_pass(err, &e);
 	if (sbx_uuid_new(k->instance_id, err) < 0)
 		return -1;
 	return sbx_fd_replace(path, sbx_str_of(k->instance_id), 0644, true, err);
@@ -303,7 +303,7 @@ static int register_patiently(struct keeper *k, int signal_fd, struct sbx_err *e
 		if (register_host(k, &e) == 0)
 			return 0;
 		if (e.code == SBX_E_CONFLICT || e.code == SBX_E_INVALID)
-			return sbx_err_set(err, e.code, e.where, "%s", e.msg);
+			return keeper_pass(err, &e);
 		if (!was_down)
 			sbx_log_err(SBX_LOG_WARN, "register", &e, SBX_KV_NONE);
 		was_down = true;

@@ -41,6 +41,7 @@ struct keeper {
 	pthread_mutex_t lock;
 	pthread_cond_t work, watch, beat, idle;
 	uint64_t work_seq;
+	int64_t retry_ms; /* monotonic: when the next op that waits may be taken; 0: none waits */
 	bool want_reconcile;
 	char stopped[KEEPER_STOPPED_MAX][SBX_UUID_SIZE]; /* domains that ended since watch looked */
 	size_t stopped_n;
@@ -84,6 +85,8 @@ void keeper_ops_wake(struct keeper *k);
 void keeper_active_text(struct keeper *k, struct sbx_buf *out);
 /* 1: the op may go on, 0: it may not, and *ret says why; -1: the database does not answer. */
 int keeper_op_check(struct keeper *k, const struct op *op, enum op_end *ret, struct sbx_err *err);
+/* Copies an error whole into one that is not set yet; gives -1. */
+int keeper_pass(struct sbx_err *err, const struct sbx_err *from);
 /* Runs one statement on a connection of its own. */
 int keeper_run(struct keeper *k, const struct sbx_stmt *stmt, const struct sbx_param *params,
 	struct sbx_res **ret, struct sbx_err *err);

@@ -35,9 +35,7 @@ static int existing(struct keeper *k, const struct op *op, struct sbx_err *err)
 	if (sbx_vm_get(k->vm, op->machine, &d, &e) < 0) {
 		if (e.code == SBX_E_NOT_FOUND)
 			return 0;
-		sbx_err_set(err, e.code, e.where, "%s", e.msg);
-		sbx_err_detail(err, "%s", e.detail);
-		return -1;
+		return keeper_pass(err, &e);
 	}
 	if (d.generation == op->generation && d.is_running)
 		return 1;
@@ -123,7 +121,8 @@ static int record_failed(struct keeper *k, const struct op *op, const struct sbx
 	sbx_auto_buf struct sbx_buf reason;
 
 	sbx_buf_init(&reason, 1024);
-	sbx_buf_addf(&reason, "The box could not be started: %s.", why->msg);
+	sbx_buf_addf(&reason, "The box could not be started (%s). Start another; if that fails too, the operator "
+			"finds the cause in the keeper's log.", why->msg);
 	if (!db || sbx_db_begin(db, NULL, err) < 0 ||
 		sbx_db_run(db, NULL, &sbx_stmt_keeper_box_interrupted,
 			SBX_PARAMS(sbx_p_z(op->machine), sbx_p_z("start_failed"), sbx_p_z(sbx_buf_z(&reason))), NULL,

@@ -14,11 +14,19 @@
 #define SWEEP_MS 5000
 #define RETRY_MIN_MS 1000
 #define RETRY_MAX_MS 15000
+#define RETRY_SLACK_MS 50 /* the database counts from a little later */
 
 enum column {
 	C_ID, C_MACHINE, C_VERB, C_GENERATION, C_ATTEMPTS, C_AGE, C_SLOT, C_UNIT, C_VCPU, C_MEMORY, C_DISK, C_EPOCH,
 	C_KID, C_USER_NETWORK,
 };
+
+int keeper_pass(struct sbx_err *err, const struct sbx_err *from)
+{
+	if (err && err->code == SBX_OK)
+		*err = *from;
+	return -1;
+}
 
 int keeper_run(struct keeper *k, const struct sbx_stmt *stmt, const struct sbx_param *params,
 	struct sbx_res **ret, struct sbx_err *err)
@@ -130,11 +138,33 @@ int keeper_op_check(struct keeper *k, const struct op *op, enum op_end *ret, str
 	return 1;
 }
 
-static int64_t retry_ms(const struct op *op)
+static int64_t retry_ms(struct keeper *k, const struct op *op)
 {
 	int64_t ms = RETRY_MIN_MS * op->attempts;
+	int64_t at_ms;
 
-	return ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
+	ms = ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
+	at_ms = sbx_mono_ms() + ms + RETRY_SLACK_MS;
+	pthread_mutex_lock(&k->lock);
+	if (!k->retry_ms || at_ms < k->retry_ms)
+		k->retry_ms = at_ms;
+	pthread_mutex_unlock(&k->lock);
+	return ms;
+}
+
+/* With the lock held: how long a thread without work sleeps. */
+static int sleep_ms(struct keeper *k)
+{
+	int64_t ms = SWEEP_MS;
+
+	if (k->retry_ms) {
+		ms = k->retry_ms - sbx_mono_ms();
+		if (ms <= 0) {
+			k->retry_ms = 0;
+			ms = 1;
+		}
+	}
+	return ms < SWEEP_MS ? (int)ms : SWEEP_MS;
 }
 
 /* What could not be recorded is left to the lease: it runs out, and the op is done again. */
@@ -156,7 +186,7 @@ static void end_op(struct keeper *k, const struct op *op, enum op_end end, const
 	case OP_RELEASED:
 	case OP_RETRY:
 		rc = keeper_run(k, &sbx_stmt_keeper_op_retry,
-			SBX_PARAMS(sbx_p_i(op->id), sbx_p_z(k->id), sbx_p_i(end == OP_RETRY ? retry_ms(op) : 0),
+			SBX_PARAMS(sbx_p_i(op->id), sbx_p_z(k->id), sbx_p_i(end == OP_RETRY ? retry_ms(k, op) : 0),
 				why->code ? sbx_p_z(sbx_code_wire(why->code)) : sbx_p_null(),
 				why->code ? sbx_p_z(why->msg) : sbx_p_null()),
 			NULL, &err);
@@ -214,7 +244,7 @@ void *keeper_op_thread(void *arg)
 		}
 		pthread_mutex_lock(&k->lock);
 		if (k->work_seq == seen)
-			keeper_sleep(k, &k->work, rc < 0 ? RETRY_MIN_MS : SWEEP_MS);
+			keeper_sleep(k, &k->work, rc < 0 ? RETRY_MIN_MS : sleep_ms(k));
 		pthread_mutex_unlock(&k->lock);
 	}
 	return NULL;

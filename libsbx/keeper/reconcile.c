@@ -149,7 +149,7 @@ static int meet(struct keeper *k, const struct sbx_vm_domain *d, enum standing s
 		return sbx_vm_mark_known(k->vm, d->id, err);
 	case GONE:
 		sbx_log(SBX_LOG_WARN, "reconcile.stray", sbx_kv_s("machine", d->id));
-		return sbx_vm_destroy(k->vm, d->id, err);
+		return sbx_vm_destroy(k->vm, d->id, err) < 0 ? -1 : sbx_vm_files_drop(k->vm, d->id, err);
 	case IN_WORK:
 		return 0;
 	}
@@ -255,7 +255,7 @@ int keeper_reconcile(struct keeper *k, struct sbx_err *err)
 		struct sbx_err e = SBX_ERR_INIT;
 
 		if (meet(k, &s.domains[i], s.standing[i], &e) < 0 && e.code != SBX_E_NOT_FOUND)
-			rc = sbx_err_set(err, e.code, e.where, "%s", e.msg);
+			rc = keeper_pass(err, &e);
 	}
 	if (meet_rows(k, &s, err) < 0 || sweep_files(k, &s, err) < 0)
 		rc = -1;
@@ -275,6 +275,6 @@ int keeper_check_stopped(struct keeper *k, const char *machine, struct sbx_err *
 	if (sbx_vm_get(k->vm, machine, &d, &e) == 0)
 		return 0;
 	if (e.code != SBX_E_NOT_FOUND)
-		return sbx_err_set(err, e.code, e.where, "%s", e.msg);
+		return keeper_pass(err, &e);
 	return meet_lost(k, machine, sbx_res_i(r, 0, 0), err);
 }

@@ -110,6 +110,13 @@ static enum sbx_code code_of(const virError *e)
 	}
 }
 
+int vm_pass(struct sbx_err *err, const struct sbx_err *from)
+{
+	if (err && err->code == SBX_OK)
+		*err = *from;
+	return -1;
+}
+
 int vm_fail(struct sbx_err *err, const char *where, const char *what)
 {
 	const virError *e = virGetLastError();
@@ -386,11 +393,8 @@ int vm_call(struct sbx_vm *vm, vm_call_fn fn, struct vm_args *a, int timeout_ms,
 	}
 	pthread_mutex_unlock(&vm->lock);
 	rc = j->rc;
-	if (rc < 0) {
-		sbx_err_set(err, j->err.code, j->err.where, "%s", j->err.msg);
-		if (j->err.detail[0])
-			sbx_err_detail(err, "%s", j->err.detail);
-	}
+	if (rc < 0)
+		vm_pass(err, &j->err);
 	job_free(j);
 	return rc;
 }

@@ -2,6 +2,7 @@
  * Domains: create, end, list, and the marks of those that nobody knows.
  */
 #include <inttypes.h>
+#include <libvirt/libvirt-qemu.h>
 #include <libvirt/virterror.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,11 +106,8 @@ static int destroy_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a
 
 	if (!dom && e.code == SBX_E_NOT_FOUND)
 		return 0;
-	if (!dom) {
-		sbx_err_set(err, e.code, e.where, "%s", e.msg);
-		sbx_err_detail(err, "%s", e.detail);
-		return -1;
-	}
+	if (!dom)
+		return vm_pass(err, &e);
 	if (virDomainDestroy(dom) < 0) {
 		const virError *last = virGetLastError();
 
@@ -149,7 +147,7 @@ static int list_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, s
 				a->domains_n++;
 			/* One that ended meanwhile is no failure of the list. */
 			if (is_ours < 0 && e.code != SBX_E_NOT_FOUND)
-				rc = sbx_err_set(err, e.code, e.where, "%s", e.msg);
+				rc = vm_pass(err, &e);
 		}
 		virDomainFree(doms[i]);
 	}
@@ -189,6 +187,21 @@ int sbx_vm_get(struct sbx_vm *vm, const char *id, struct sbx_vm_domain *ret, str
 	return 0;
 }
 
+/*
+ * libvirt 9.0 puts the addresses of taps on again when it resumes, and fails because they are there.
+ * QEMU itself is asked then; libvirt follows its event.
+ */
+static int resume(virDomainPtr dom)
+{
+	char *answer = NULL;
+	int rc = virDomainResume(dom);
+
+	if (rc < 0)
+		rc = virDomainQemuMonitorCommand(dom, "{\"execute\":\"cont\"}", &answer, 0);
+	free(answer);
+	return rc;
+}
+
 /* a->number: since when, or 0 to take the mark off. */
 static int mark_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, struct sbx_err *err)
 {
@@ -199,13 +212,17 @@ static int mark_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, s
 	if (!dom)
 		return -1;
 	snprintf(xml, sizeof(xml), "<unknown since_us='%" PRId64 "'/>", a->number);
-	if (virDomainSetMetadata(dom, VIR_DOMAIN_METADATA_ELEMENT, a->number ? xml : NULL, "sbxu",
-		    SBX_VM_XMLNS_UNKNOWN, VIR_DOMAIN_AFFECT_LIVE) < 0)
+	/* The note goes on first and comes off last: a domain that was paused never lacks it. */
+	if (a->number && virDomainSetMetadata(dom, VIR_DOMAIN_METADATA_ELEMENT, xml, "sbxu", SBX_VM_XMLNS_UNKNOWN,
+				 VIR_DOMAIN_AFFECT_LIVE) < 0)
 		return VM_FAIL(err, "marking a domain");
 	if (a->number && d.is_running && virDomainSuspend(dom) < 0)
 		return VM_FAIL(err, "pausing a domain");
-	if (!a->number && d.is_paused && virDomainResume(dom) < 0)
+	if (!a->number && d.is_paused && resume(dom) < 0)
 		return VM_FAIL(err, "resuming a domain");
+	if (!a->number && virDomainSetMetadata(dom, VIR_DOMAIN_METADATA_ELEMENT, NULL, "sbxu", SBX_VM_XMLNS_UNKNOWN,
+				  VIR_DOMAIN_AFFECT_LIVE) < 0)
+		return VM_FAIL(err, "unmarking a domain");
 	return 0;
 }
 
@@ -262,10 +279,8 @@ int sbx_vm_profile_get(struct sbx_vm *vm, const char *path, bool kvm, struct sbx
 		*ret = kept;
 		return 0;
 	}
-	if (!has_kept && e.code != SBX_E_NOT_FOUND) {
-		sbx_err_set(err, e.code, e.where, "%s", e.msg);
-		return -1;
-	}
+	if (!has_kept && e.code != SBX_E_NOT_FOUND)
+		return vm_pass(err, &e);
 	if (a)
 		a->number = kvm;
 	if (vm_call(vm, profile_call, a, SBX_VM_CREATE_MS, err) < 0)

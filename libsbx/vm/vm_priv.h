@@ -49,6 +49,8 @@ typedef int (*vm_call_fn)(struct sbx_vm *vm, virConnectPtr conn, struct vm_args 
 /* Runs fn in the pool with a live connection, waiting at most timeout_ms. */
 int vm_call(struct sbx_vm *vm, vm_call_fn fn, struct vm_args *a, int timeout_ms, struct sbx_err *err);
 
+/* Copies an error whole into one that is not set yet; gives -1. */
+int vm_pass(struct sbx_err *err, const struct sbx_err *from);
 /* Sets err from libvirt's error of this thread. */
 int vm_fail(struct sbx_err *err, const char *where, const char *what);
 #define VM_FAIL(err, what) vm_fail((err), __func__, (what))
