@@ -35,35 +35,30 @@ static const struct command {
 	cli_fn run;
 } commands[] = {
 	{ "migrate", NULL, 0, 0, "", BIT(OPT_DIR), "bring the database up to date", cmd_migrate },
-	{ "config", NULL, 0, 1, " [KEY]", 0, "print the settings in effect, or the value of one",
-		cmd_config },
-	{ "tenant", "add", 1, 1, " NAME", BIT(OPT_PLAN) | BIT(OPT_JSON), "add a customer",
-		cmd_tenant_add },
+	{ "config", NULL, 0, 1, " [KEY]", 0, "print the settings in effect, or the value of one", cmd_config },
+	{ "tenant", "add", 1, 1, " NAME", BIT(OPT_PLAN) | BIT(OPT_JSON), "add a customer", cmd_tenant_add },
 	{ "tenant", "list", 0, 0, "", BIT(OPT_JSON), "list customers", cmd_tenant_list },
-	{ "key", "add", 1, 1, " TENANT",
-		BIT(OPT_NAME) | BIT(OPT_SCOPE) | BIT(OPT_EXPIRES) | BIT(OPT_JSON),
+	{ "key", "add", 1, 1, " TENANT", BIT(OPT_NAME) | BIT(OPT_SCOPE) | BIT(OPT_EXPIRES) | BIT(OPT_JSON),
 		"make an API key; it is printed this once", cmd_key_add },
 	{ "key", "list", 0, 1, " [TENANT]", BIT(OPT_JSON), "list API keys", cmd_key_list },
-	{ "key", "revoke", 1, 1, " ID|PREFIX", BIT(OPT_JSON), "refuse an API key from now on",
-		cmd_key_revoke },
+	{ "key", "revoke", 1, 1, " ID|PREFIX", BIT(OPT_JSON), "refuse an API key from now on", cmd_key_revoke },
 	{ "box", "list", 0, 0, "", BIT(OPT_ALL) | BIT(OPT_JSON), "list boxes", cmd_box_list },
 	{ "box", "stop", 1, 1, " ID", BIT(OPT_JSON), "stop a box, whoever owns it", cmd_box_stop },
 	{ "host", "list", 0, 0, "", BIT(OPT_JSON), "list hosts", cmd_host_list },
-	{ "image", "add", 1, 1, " DIR", BIT(OPT_JSON),
-		"register an image unit; new boxes start from it", cmd_image_add },
+	{ "image", "add", 1, 1, " DIR", BIT(OPT_JSON), "register an image unit; new boxes start from it",
+		cmd_image_add },
 	{ "image", "list", 0, 0, "", BIT(OPT_JSON), "list image units", cmd_image_list },
 };
 
 static void print_usage(FILE *to, const struct command *c)
 {
 	char left[160];
-	int n = snprintf(left, sizeof(left), "  sbx %s%s%s%s", c->group, c->verb ? " " : "",
-		c->verb ? c->verb : "", c->args);
+	int n = snprintf(
+		left, sizeof(left), "  sbx %s%s%s%s", c->group, c->verb ? " " : "", c->verb ? c->verb : "", c->args);
 	for (int o = 0; o < OPT__MAX && n < (int)sizeof(left); o++)
 		if ((c->opts & BIT(o)) != 0 && o != OPT_JSON)
-			n += snprintf(left + n, sizeof(left) - (size_t)n, " [%s%s%s]",
-				options[o].name, options[o].value ? " " : "",
-				options[o].value ? options[o].value : "");
+			n += snprintf(left + n, sizeof(left) - (size_t)n, " [%s%s%s]", options[o].name,
+				options[o].value ? " " : "", options[o].value ? options[o].value : "");
 	if (n > HELP_COLUMN)
 		fprintf(to, "%s\n%*s  %s\n", left, HELP_COLUMN, "", c->help);
 	else
@@ -77,8 +72,8 @@ static void print_help(FILE *to)
 		print_usage(to, &commands[i]);
 	fputs("\noptions\n", to);
 	for (int o = 0; o < OPT__MAX; o++)
-		fprintf(to, "  %-10s %-6s %s\n", options[o].name,
-			options[o].value ? options[o].value : "", options[o].help);
+		fprintf(to, "  %-10s %-6s %s\n", options[o].name, options[o].value ? options[o].value : "",
+			options[o].help);
 	fputs("\nSettings: /etc/sbx/sbx.conf, or the file that SBX_CONFIG names.\n", to);
 }
 

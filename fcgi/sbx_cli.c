@@ -64,8 +64,7 @@ static void put_time(struct sbx_buf *b, const char *z, bool is_short)
 	sbx_buf_addc(b, 'Z');
 }
 
-static void json_value(
-	struct sbx_jw *w, const struct cli_column *c, const struct sbx_res *r, int row, int col)
+static void json_value(struct sbx_jw *w, const struct cli_column *c, const struct sbx_res *r, int row, int col)
 {
 	sbx_auto_buf struct sbx_buf time;
 	sbx_buf_init(&time, 64);
@@ -83,8 +82,7 @@ static void json_value(
 	}
 }
 
-static void put_json(
-	struct sbx_buf *out, const struct sbx_res *r, const struct cli_column *columns, int n)
+static void put_json(struct sbx_buf *out, const struct sbx_res *r, const struct cli_column *columns, int n)
 {
 	struct sbx_jw w;
 	sbx_jw_init(&w, out);
@@ -101,8 +99,7 @@ static void put_json(
 
 /* What a cell shows; control characters, which a client may have put there, do not reach the
  * terminal. */
-static void cell(
-	struct sbx_buf *b, const struct cli_column *c, const struct sbx_res *r, int row, int col)
+static void cell(struct sbx_buf *b, const struct cli_column *c, const struct sbx_res *r, int row, int col)
 {
 	const char *z = row < 0 ? c->title : sbx_res_z(r, row, col);
 	sbx_buf_reset(b);
@@ -116,8 +113,7 @@ static void cell(
 		for (; *z != 0; z++) {
 			unsigned char ch = (unsigned char)*z;
 			/* U+0080 to U+009F, two bytes in UTF-8, are control characters too. */
-			bool is_c1 = ch == 0xC2 && (unsigned char)z[1] >= 0x80 &&
-				     (unsigned char)z[1] <= 0x9F;
+			bool is_c1 = ch == 0xC2 && (unsigned char)z[1] >= 0x80 && (unsigned char)z[1] <= 0x9F;
 			sbx_buf_addc(b, ch < 0x20 || ch == 0x7F || is_c1 ? '?' : *z);
 			z += is_c1;
 		}
@@ -133,8 +129,7 @@ static int width(const struct sbx_buf *b)
 	return n;
 }
 
-static void put_table(
-	struct sbx_buf *out, const struct sbx_res *r, const struct cli_column *columns, int n)
+static void put_table(struct sbx_buf *out, const struct sbx_res *r, const struct cli_column *columns, int n)
 {
 	sbx_auto_buf struct sbx_buf b;
 	int widths[32] = { 0 }, last = 0;
@@ -160,15 +155,14 @@ static void put_table(
 			if (columns[col].kind == CLI_INT && col != last)
 				sbx_buf_addf(out, "%*s", pad - GAP, "");
 			sbx_buf_adds(out, sbx_buf_str(&b));
-			sbx_buf_addf(out, "%*s",
-				columns[col].kind == CLI_INT && pad > 0 ? GAP : pad, "");
+			sbx_buf_addf(out, "%*s", columns[col].kind == CLI_INT && pad > 0 ? GAP : pad, "");
 		}
 		sbx_buf_addc(out, '\n');
 	}
 }
 
-int cli_print(const struct cli *cli, const struct sbx_res *r, const struct cli_column *columns,
-	int n, struct sbx_err *err)
+int cli_print(
+	const struct cli *cli, const struct sbx_res *r, const struct cli_column *columns, int n, struct sbx_err *err)
 {
 	sbx_auto_buf struct sbx_buf out;
 	sbx_buf_init(&out, OUT_MAX);

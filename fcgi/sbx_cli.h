@@ -35,13 +35,12 @@ struct cli_column {
 /* Connects as a role of the database. */
 int cli_connect(struct cli *cli, const char *role, struct sbx_err *err) SBX_MUST_CHECK;
 /* Prints all rows: aligned columns, or an array of objects. */
-int cli_print(const struct cli *cli, const struct sbx_res *r, const struct cli_column *columns,
-	int n, struct sbx_err *err) SBX_MUST_CHECK;
+int cli_print(const struct cli *cli, const struct sbx_res *r, const struct cli_column *columns, int n,
+	struct sbx_err *err) SBX_MUST_CHECK;
 /* Writes what was built to standard output. */
 int cli_put(const struct sbx_buf *b, struct sbx_err *err) SBX_MUST_CHECK;
 /* Prints one string, or with --json {"name":"value"}. */
-int cli_put_value(const struct cli *cli, const char *name, const char *value,
-	struct sbx_err *err) SBX_MUST_CHECK;
+int cli_put_value(const struct cli *cli, const char *name, const char *value, struct sbx_err *err) SBX_MUST_CHECK;
 
 typedef int (*cli_fn)(struct cli *cli, struct sbx_err *err);
 int cmd_migrate(struct cli *cli, struct sbx_err *err);

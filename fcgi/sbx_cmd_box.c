@@ -24,8 +24,7 @@ int cmd_box_list(struct cli *cli, struct sbx_err *err)
 	sbx_auto_res struct sbx_res *r = NULL;
 	bool wants_all = cli->opt[OPT_ALL] != NULL;
 	if (cli_connect(cli, "sbx_admin", err) < 0 ||
-		sbx_db_run(cli->db, NULL, &sbx_stmt_admin_box_list,
-			SBX_PARAMS(sbx_p_bool(wants_all)), &r, err) < 0)
+		sbx_db_run(cli->db, NULL, &sbx_stmt_admin_box_list, SBX_PARAMS(sbx_p_bool(wants_all)), &r, err) < 0)
 		return -1;
 	return cli_print(cli, r, columns, SBX_ARRAY_LEN(columns), err);
 }
@@ -34,8 +33,7 @@ int cmd_box_stop(struct cli *cli, struct sbx_err *err)
 {
 	sbx_auto_res struct sbx_res *r = NULL;
 	if (cli_connect(cli, "sbx_admin", err) < 0 ||
-		sbx_db_run(cli->db, NULL, &sbx_stmt_admin_box_stop,
-			SBX_PARAMS(sbx_p_z(cli->arg[0])), &r, err) < 0)
+		sbx_db_run(cli->db, NULL, &sbx_stmt_admin_box_stop, SBX_PARAMS(sbx_p_z(cli->arg[0])), &r, err) < 0)
 		return -1;
 	return cli_put_value(cli, "state", sbx_res_z(r, 0, 0), err);
 }

@@ -21,19 +21,13 @@ struct unit {
 };
 
 static const struct sbx_field unit_rows[] = {
-	SBX_IN(struct unit, name, "name", "what sandbox_start calls it", .required = true, .min = 1,
-		.max = 32),
-	SBX_IN(struct unit, unit, "unit", "name of the folder", .required = true, .min = 1,
-		.max = 128),
+	SBX_IN(struct unit, name, "name", "what sandbox_start calls it", .required = true, .min = 1, .max = 32),
+	SBX_IN(struct unit, unit, "unit", "name of the folder", .required = true, .min = 1, .max = 128),
 	SBX_IN(struct unit, vcpu, "vcpu", "virtual CPUs", .required = true, .min = 1, .max = 64),
-	SBX_IN(struct unit, memory_mib, "memoryMib", "memory", .required = true, .min = 64,
-		.max = 1048576),
-	SBX_IN(struct unit, disk_gib, "diskGib", "root disk", .required = true, .min = 1,
-		.max = 65536),
-	SBX_IN(struct unit, bytes, "bytes", "space it takes", .required = true,
-		.max = INT64_C(1) << 50),
-	SBX_IN(struct unit, protocol, "protocol", "of its boxd", .required = true, .min = 1,
-		.max = 1000),
+	SBX_IN(struct unit, memory_mib, "memoryMib", "memory", .required = true, .min = 64, .max = 1048576),
+	SBX_IN(struct unit, disk_gib, "diskGib", "root disk", .required = true, .min = 1, .max = 65536),
+	SBX_IN(struct unit, bytes, "bytes", "space it takes", .required = true, .max = INT64_C(1) << 50),
+	SBX_IN(struct unit, protocol, "protocol", "of its boxd", .required = true, .min = 1, .max = 1000),
 	SBX_IN(struct unit, description, "description", "one line for people", .max = 500),
 };
 static const struct sbx_fields unit_fields = SBX_FIELDS(unit_rows, struct unit);
@@ -48,9 +42,8 @@ static int check_folder(const char *dir, const char *unit, struct sbx_err *err)
 		return SBX_FAIL_SYS(err, SBX_E_NOT_FOUND, "Cannot read %s.", dir);
 	const char *slash = strrchr(real, '/');
 	if (slash == NULL || strcmp(slash + 1, unit) != 0)
-		return SBX_FAIL(err, SBX_E_INVALID,
-			"The folder %s has the unit %s in it: the names must be the same.", real,
-			unit);
+		return SBX_FAIL(err, SBX_E_INVALID, "The folder %s has the unit %s in it: the names must be the same.",
+			real, unit);
 	for (size_t i = 0; i < SBX_ARRAY_LEN(files); i++) {
 		if (snprintf(path, sizeof(path), "%s/%s", real, files[i]) >= (int)sizeof(path) ||
 			access(path, R_OK) != 0)
@@ -59,8 +52,7 @@ static int check_folder(const char *dir, const char *unit, struct sbx_err *err)
 	return 0;
 }
 
-static int read_unit(
-	struct sbx_arena *arena, const char *dir, struct unit *ret, struct sbx_err *err)
+static int read_unit(struct sbx_arena *arena, const char *dir, struct unit *ret, struct sbx_err *err)
 {
 	sbx_auto_buf struct sbx_buf text;
 	sbx_buf_init(&text, UNIT_JSON_MAX);
@@ -79,12 +71,11 @@ static int put_unit(struct sbx_db *db, const struct unit *u, struct sbx_err *err
 {
 	if (sbx_db_begin(db, NULL, err) < 0)
 		return -1;
-	if (sbx_db_run(db, NULL, &sbx_stmt_image_retire,
-		    SBX_PARAMS(sbx_p_z(u->name), sbx_p_z(u->unit)), NULL, err) < 0 ||
+	if (sbx_db_run(db, NULL, &sbx_stmt_image_retire, SBX_PARAMS(sbx_p_z(u->name), sbx_p_z(u->unit)), NULL, err) <
+			0 ||
 		sbx_db_run(db, NULL, &sbx_stmt_image_put,
-			SBX_PARAMS(sbx_p_z(u->unit), sbx_p_z(u->name), sbx_p_i(u->vcpu.v),
-				sbx_p_i(u->memory_mib.v), sbx_p_i(u->disk_gib.v),
-				sbx_p_i(u->bytes.v), sbx_p_i(u->protocol.v),
+			SBX_PARAMS(sbx_p_z(u->unit), sbx_p_z(u->name), sbx_p_i(u->vcpu.v), sbx_p_i(u->memory_mib.v),
+				sbx_p_i(u->disk_gib.v), sbx_p_i(u->bytes.v), sbx_p_i(u->protocol.v),
 				sbx_p_z(u->description != NULL ? u->description : "")),
 			NULL, err) < 0)
 		return -1;

@@ -13,18 +13,15 @@ int cmd_tenant_add(struct cli *cli, struct sbx_err *err)
 {
 	sbx_auto_res struct sbx_res *r = NULL;
 	struct sbx_err own = SBX_ERR_INIT;
-	const char *name = cli->arg[0],
-		   *plan = cli->opt[OPT_PLAN] != NULL ? cli->opt[OPT_PLAN] : "free";
+	const char *name = cli->arg[0], *plan = cli->opt[OPT_PLAN] != NULL ? cli->opt[OPT_PLAN] : "free";
 	if (cli_connect(cli, "sbx_owner", err) < 0)
 		return -1;
-	if (sbx_db_run(cli->db, NULL, &sbx_stmt_tenant_add,
-		    SBX_PARAMS(sbx_p_z(name), sbx_p_z(plan)), &r, &own) == 0)
+	if (sbx_db_run(cli->db, NULL, &sbx_stmt_tenant_add, SBX_PARAMS(sbx_p_z(name), sbx_p_z(plan)), &r, &own) == 0)
 		return cli_put_value(cli, "id", sbx_res_z(r, 0, 0), err);
 	if (sbx_streq(own.sqlstate, "23505"))
 		return SBX_FAIL(err, SBX_E_CONFLICT, "There is a tenant %s already.", name);
 	if (sbx_streq(own.sqlstate, "23503"))
-		return SBX_FAIL(
-			err, SBX_E_NOT_FOUND, "There is no plan %s: free, pro or max.", plan);
+		return SBX_FAIL(err, SBX_E_NOT_FOUND, "There is no plan %s: free, pro or max.", plan);
 	if (sbx_streq(own.sqlstate, "23514"))
 		return SBX_FAIL(err, SBX_E_INVALID,
 			"A tenant's name has 1 to 63 small letters, digits, dots, dashes or "
@@ -57,13 +54,11 @@ static int add_key(struct cli *cli, const char *scope, struct sbx_param days, st
 	sbx_auto_res struct sbx_res *r = NULL;
 	char key[SBX_KEY_TEXT + 1];
 	uint8_t hash[SBX_SHA256_SIZE];
-	const char *tenant = cli->arg[0],
-		   *name = cli->opt[OPT_NAME] != NULL ? cli->opt[OPT_NAME] : "";
+	const char *tenant = cli->arg[0], *name = cli->opt[OPT_NAME] != NULL ? cli->opt[OPT_NAME] : "";
 	if (sbx_auth_make_key(key, hash, err) < 0)
 		return -1;
 	int rc = sbx_db_run(cli->db, NULL, &sbx_stmt_key_add,
-		SBX_PARAMS(sbx_p_z(tenant), sbx_p_z(name),
-			sbx_p_s((struct sbx_str){ key, SBX_KEY_PREFIX }),
+		SBX_PARAMS(sbx_p_z(tenant), sbx_p_z(name), sbx_p_s((struct sbx_str){ key, SBX_KEY_PREFIX }),
 			sbx_p_bytes(hash, sizeof(hash)), sbx_p_z(scope), days),
 		&r, err);
 	if (rc == 0 && sbx_res_rows(r) == 0)
@@ -72,8 +67,7 @@ static int add_key(struct cli *cli, const char *scope, struct sbx_param days, st
 	if (rc == 0)
 		rc = cli_put_value(cli, "key", key, err);
 	if (rc == 0 && cli->opt[OPT_JSON] == NULL)
-		fprintf(stderr, "sbx: key %s of tenant %s; it is not shown again\n",
-			sbx_res_z(r, 0, 0), tenant);
+		fprintf(stderr, "sbx: key %s of tenant %s; it is not shown again\n", sbx_res_z(r, 0, 0), tenant);
 	OPENSSL_cleanse(key, sizeof(key));
 	return rc;
 }
@@ -85,12 +79,11 @@ int cmd_key_add(struct cli *cli, struct sbx_err *err)
 	enum sbx_scope parsed;
 	int64_t days = 0;
 	if (!sbx_scope_parse(scope, &parsed))
-		return SBX_FAIL(
-			err, SBX_E_INVALID, "The scope is full, agent or read, not %s.", scope);
+		return SBX_FAIL(err, SBX_E_INVALID, "The scope is full, agent or read, not %s.", scope);
 	if (cli->opt[OPT_EXPIRES] != NULL) {
 		if (!sbx_str_i64(sbx_str_of(cli->opt[OPT_EXPIRES]), 1, EXPIRES_MAX_DAYS, &days))
-			return SBX_FAIL(err, SBX_E_INVALID,
-				"--expires takes a number of days from 1 to %d.", EXPIRES_MAX_DAYS);
+			return SBX_FAIL(
+				err, SBX_E_INVALID, "--expires takes a number of days from 1 to %d.", EXPIRES_MAX_DAYS);
 		expires = sbx_p_i(days);
 	}
 	if (cli_connect(cli, "sbx_owner", err) < 0)
@@ -114,8 +107,7 @@ int cmd_key_list(struct cli *cli, struct sbx_err *err)
 	};
 	sbx_auto_res struct sbx_res *r = NULL;
 	if (cli_connect(cli, "sbx_admin", err) < 0 ||
-		sbx_db_run(cli->db, NULL, &sbx_stmt_key_list, SBX_PARAMS(sbx_p_z(cli->arg[0])), &r,
-			err) < 0)
+		sbx_db_run(cli->db, NULL, &sbx_stmt_key_list, SBX_PARAMS(sbx_p_z(cli->arg[0])), &r, err) < 0)
 		return -1;
 	return cli_print(cli, r, columns, SBX_ARRAY_LEN(columns), err);
 }
@@ -125,15 +117,14 @@ static int find_key(struct cli *cli, struct sbx_res **ret, struct sbx_err *err)
 {
 	const char *which = cli->arg[0];
 	if (cli_connect(cli, "sbx_admin", err) < 0 ||
-		sbx_db_run(cli->db, NULL, &sbx_stmt_key_find, SBX_PARAMS(sbx_p_z(which)), ret,
-			err) < 0)
+		sbx_db_run(cli->db, NULL, &sbx_stmt_key_find, SBX_PARAMS(sbx_p_z(which)), ret, err) < 0)
 		return -1;
 	if (sbx_res_rows(*ret) == 0)
-		return SBX_FAIL(err, SBX_E_NOT_FOUND,
-			"There is no key %s; `sbx key list` shows ids and prefixes.", which);
+		return SBX_FAIL(
+			err, SBX_E_NOT_FOUND, "There is no key %s; `sbx key list` shows ids and prefixes.", which);
 	if (sbx_res_rows(*ret) > 1)
-		return SBX_FAIL(err, SBX_E_CONFLICT, "%d keys begin with %s: name one by its id.",
-			sbx_res_rows(*ret), which);
+		return SBX_FAIL(
+			err, SBX_E_CONFLICT, "%d keys begin with %s: name one by its id.", sbx_res_rows(*ret), which);
 	return 0;
 }
 

@@ -114,7 +114,8 @@ static void reap(struct child *children, int64_t n)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		for (int64_t i = 0; i < n; i++)
 			if (children[i].pid == pid) {
-				sbx_log(SBX_LOG_WARN, "process.ended", sbx_kv_i("pid", pid), sbx_kv_i("status", status));
+				sbx_log(SBX_LOG_WARN, "process.ended", sbx_kv_i("pid", pid),
+					sbx_kv_i("status", status));
 				children[i].pid = 0;
 			}
 }

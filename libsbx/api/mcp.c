@@ -68,8 +68,8 @@ static void envelope(struct sbx_exchange *x, struct sbx_str id, struct sbx_jw *w
 		sbx_jw_raw(w, "id", id);
 }
 
-static enum sbx_step rpc_error(struct sbx_exchange *x, int status, struct sbx_str id, enum rpc_code code,
-	const char *message)
+static enum sbx_step rpc_error(
+	struct sbx_exchange *x, int status, struct sbx_str id, enum rpc_code code, const char *message)
 {
 	struct sbx_jw w;
 
@@ -85,7 +85,8 @@ static enum sbx_step rpc_error(struct sbx_exchange *x, int status, struct sbx_st
 }
 
 /* A failure outside a tool, with the code and whether to retry, for programs. */
-static enum sbx_step rpc_failure(struct sbx_exchange *x, struct sbx_str id, enum rpc_code code, const struct sbx_err *err)
+static enum sbx_step rpc_failure(
+	struct sbx_exchange *x, struct sbx_str id, enum rpc_code code, const struct sbx_err *err)
 {
 	struct sbx_jw w;
 
@@ -292,7 +293,8 @@ static enum sbx_step ping(struct sbx_exchange *x, struct rpc *rpc)
 static enum sbx_step tools_list(struct sbx_exchange *x, struct rpc *rpc)
 {
 	if (sbx_json_get(rpc->params, "cursor"))
-		return rpc_error(x, 200, rpc->id, RPC_PARAMS, "All tools are on one page; no cursor was ever given out");
+		return rpc_error(
+			x, 200, rpc->id, RPC_PARAMS, "All tools are on one page; no cursor was ever given out");
 	return rpc_result(x, rpc, sbx_buf_str(&list_result));
 }
 
@@ -378,7 +380,8 @@ static enum sbx_step post(struct sbx_exchange *x, struct rpc *rpc)
 		return rpc_failure(x, none, RPC_PARSE, &err);
 	if (!cJSON_IsObject(tree))
 		return rpc_error(x, 400, none, RPC_INVALID_REQUEST,
-			cJSON_IsArray(tree) ? "Batches are not served; send one message a request" : "An object is expected");
+			cJSON_IsArray(tree) ? "Batches are not served; send one message a request"
+					    : "An object is expected");
 	if (sbx_json_member_raw(x->in.body, "id", &rpc->id) && !is_id(rpc->id))
 		return rpc_error(x, 400, none, RPC_INVALID_REQUEST, "The id must be a string or an integer");
 	if (!cJSON_IsString(sbx_json_get(tree, "jsonrpc")) ||

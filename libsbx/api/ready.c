@@ -12,7 +12,8 @@ static int look(struct sbx_exchange *x, struct sbx_res **ret, struct sbx_err *er
 
 	if (!db)
 		return -1;
-	return sbx_db_run(db, NULL, &sbx_stmt_hosts_seen, SBX_PARAMS(sbx_p_i(x->call.app->conf->keeper_seen_s)), ret, err);
+	return sbx_db_run(
+		db, NULL, &sbx_stmt_hosts_seen, SBX_PARAMS(sbx_p_i(x->call.app->conf->keeper_seen_s)), ret, err);
 }
 
 /* Ready: the database answers, there is a host, and every host's keeper was seen lately. */

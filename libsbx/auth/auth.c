@@ -42,8 +42,7 @@ bool sbx_auth_is_key(struct sbx_str text)
 	return is_key;
 }
 
-int sbx_auth_make_key(
-	char ret_key[SBX_KEY_TEXT + 1], uint8_t ret_hash[SBX_SHA256_SIZE], struct sbx_err *err)
+int sbx_auth_make_key(char ret_key[SBX_KEY_TEXT + 1], uint8_t ret_hash[SBX_SHA256_SIZE], struct sbx_err *err)
 {
 	uint8_t bytes[KEY_BYTES];
 	sbx_auto_buf struct sbx_buf text;
@@ -73,8 +72,7 @@ static bool take_text(const struct sbx_res *r, int col, char *to, size_t cap)
 	return sbx_str_copyz(sbx_str_of(sbx_res_z(r, 0, col)), to, cap);
 }
 
-int sbx_auth_check(struct sbx_db *db, struct sbx_str bearer_key, struct sbx_principal *ret,
-	struct sbx_err *err)
+int sbx_auth_check(struct sbx_db *db, struct sbx_str bearer_key, struct sbx_principal *ret, struct sbx_err *err)
 {
 	uint8_t hash[SBX_SHA256_SIZE];
 	struct sbx_principal who = { .max_boxes = 0 };
@@ -82,18 +80,15 @@ int sbx_auth_check(struct sbx_db *db, struct sbx_str bearer_key, struct sbx_prin
 	if (!sbx_auth_is_key(bearer_key))
 		return refuse(err);
 	if (sbx_sha256(bearer_key.p, bearer_key.n, hash, err) < 0 ||
-		sbx_db_run(db, NULL, &sbx_stmt_key_auth,
-			SBX_PARAMS(sbx_p_bytes(hash, sizeof(hash))), &r, err) < 0)
+		sbx_db_run(db, NULL, &sbx_stmt_key_auth, SBX_PARAMS(sbx_p_bytes(hash, sizeof(hash))), &r, err) < 0)
 		return -1;
 	if (sbx_res_rows(r) != 1)
 		return refuse(err);
 	if (!take_text(r, 0, who.key_id, sizeof(who.key_id)) ||
 		!take_text(r, 1, who.tenant_id, sizeof(who.tenant_id)) ||
-		!take_text(r, 2, who.tenant, sizeof(who.tenant)) ||
-		!sbx_scope_parse(sbx_res_z(r, 0, 3), &who.scope) ||
+		!take_text(r, 2, who.tenant, sizeof(who.tenant)) || !sbx_scope_parse(sbx_res_z(r, 0, 3), &who.scope) ||
 		!take_text(r, 4, who.plan, sizeof(who.plan)))
-		return SBX_FAIL(
-			err, SBX_E_INTERNAL, "The API key has a row that is not understood.");
+		return SBX_FAIL(err, SBX_E_INTERNAL, "The API key has a row that is not understood.");
 	who.max_boxes = (int)sbx_res_i(r, 0, 5);
 	*ret = who;
 	return 0;

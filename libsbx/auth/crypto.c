@@ -58,21 +58,18 @@ int sbx_sha256(const void *p, size_t n, uint8_t ret[SBX_SHA256_SIZE], struct sbx
 	return EVP_Digest(p, n, ret, NULL, sha256, NULL) == 1 ? 0 : fail(err, "SHA-256");
 }
 
-int sbx_hmac_sha256(const void *key, size_t key_n, const void *p, size_t n,
-	uint8_t ret[SBX_SHA256_SIZE], struct sbx_err *err)
+int sbx_hmac_sha256(
+	const void *key, size_t key_n, const void *p, size_t n, uint8_t ret[SBX_SHA256_SIZE], struct sbx_err *err)
 {
 	char digest[] = "SHA256";
 	size_t got = 0;
-	const OSSL_PARAM params[] = { OSSL_PARAM_construct_utf8_string(
-					      OSSL_MAC_PARAM_DIGEST, digest, 0),
+	const OSSL_PARAM params[] = { OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
 		OSSL_PARAM_construct_end() };
 	if (ready(err) < 0)
 		return -1;
 	EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(hmac);
-	bool is_good = ctx != NULL && EVP_MAC_init(ctx, key, key_n, params) == 1 &&
-		       EVP_MAC_update(ctx, p, n) == 1 &&
-		       EVP_MAC_final(ctx, ret, &got, SBX_SHA256_SIZE) == 1 &&
-		       got == SBX_SHA256_SIZE;
+	bool is_good = ctx != NULL && EVP_MAC_init(ctx, key, key_n, params) == 1 && EVP_MAC_update(ctx, p, n) == 1 &&
+		EVP_MAC_final(ctx, ret, &got, SBX_SHA256_SIZE) == 1 && got == SBX_SHA256_SIZE;
 	EVP_MAC_CTX_free(ctx);
 	return is_good ? 0 : fail(err, "HMAC");
 }
@@ -87,8 +84,8 @@ static OSSL_PARAM octets(const char *name, struct sbx_str s)
 	return OSSL_PARAM_construct_octet_string(name, p.out, s.n);
 }
 
-int sbx_hkdf_sha256(struct sbx_str key, struct sbx_str salt, struct sbx_str info, void *ret,
-	size_t ret_n, struct sbx_err *err)
+int sbx_hkdf_sha256(
+	struct sbx_str key, struct sbx_str salt, struct sbx_str info, void *ret, size_t ret_n, struct sbx_err *err)
 {
 	char digest[] = "SHA256";
 	OSSL_PARAM params[5];

@@ -32,11 +32,9 @@ static int add_line(struct sbx_keyring *kr, struct sbx_str line, int number, str
 	if (!sbx_str_split(&rest, ' ', &kid_text) || !sbx_str_i64(kid_text, 1, 255, &kid) ||
 		!sbx_hex_decode(sbx_str_trim(rest), kr->key[kr->n], sizeof(kr->key[0])))
 		return SBX_FAIL(err, SBX_E_INVALID,
-			"line %d is not a number from 1 to 255, a space and 64 hexadecimal digits",
-			number);
+			"line %d is not a number from 1 to 255, a space and 64 hexadecimal digits", number);
 	if (kr->n == 1 && kr->kid[0] == kid)
-		return SBX_FAIL(
-			err, SBX_E_INVALID, "line %d: both keys have the same number", number);
+		return SBX_FAIL(err, SBX_E_INVALID, "line %d: both keys have the same number", number);
 	kr->kid[kr->n++] = (int)kid;
 	return 0;
 }
@@ -51,25 +49,20 @@ static int parse(struct sbx_keyring *kr, struct sbx_str text, struct sbx_err *er
 }
 
 /* Reads into text, which the caller wipes. */
-static int read_private(
-	const char *path, char *text, size_t cap, size_t *ret_n, struct sbx_err *err)
+static int read_private(const char *path, char *text, size_t cap, size_t *ret_n, struct sbx_err *err)
 {
 	struct stat st;
 	sbx_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return SBX_FAIL_SYS(
-			err, SBX_E_NOT_FOUND, "Cannot read the master key file %s.", path);
+		return SBX_FAIL_SYS(err, SBX_E_NOT_FOUND, "Cannot read the master key file %s.", path);
 	if (!S_ISREG(st.st_mode))
-		return SBX_FAIL(
-			err, SBX_E_INVALID, "The master key file %s is not a regular file.", path);
+		return SBX_FAIL(err, SBX_E_INVALID, "The master key file %s is not a regular file.", path);
 	if ((st.st_mode & S_IRWXO) != 0)
 		return SBX_FAIL(err, SBX_E_FORBIDDEN,
-			"Everybody may read the master key file %s: chmod 0640 it, replace the key.",
-			path);
+			"Everybody may read the master key file %s: chmod 0640 it, replace the key.", path);
 	ssize_t n = sbx_fd_read_full(fd, text, cap);
 	if (n < 0)
-		return SBX_FAIL_SYS(
-			err, SBX_E_INTERNAL, "Cannot read the master key file %s.", path);
+		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot read the master key file %s.", path);
 	if ((size_t)n == cap)
 		return SBX_FAIL(err, SBX_E_INVALID, "The master key file %s is too long.", path);
 	*ret_n = (size_t)n;
@@ -114,9 +107,8 @@ static void put_be32(uint8_t *p, uint32_t v)
 		p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-int sbx_keyring_boxd_key(const struct sbx_keyring *kr, int kid,
-	const uint8_t machine[SBX_MACHINE_ID_SIZE], uint32_t epoch,
-	uint8_t ret_key[SBX_BOXD_KEY_SIZE], struct sbx_err *err)
+int sbx_keyring_boxd_key(const struct sbx_keyring *kr, int kid, const uint8_t machine[SBX_MACHINE_ID_SIZE],
+	uint32_t epoch, uint8_t ret_key[SBX_BOXD_KEY_SIZE], struct sbx_err *err)
 {
 	uint8_t info[sizeof(BOXD_LABEL) - 1 + SBX_MACHINE_ID_SIZE + 4];
 	const size_t label_n = sizeof(BOXD_LABEL) - 1;
@@ -125,11 +117,9 @@ int sbx_keyring_boxd_key(const struct sbx_keyring *kr, int kid,
 	put_be32(info + label_n + SBX_MACHINE_ID_SIZE, epoch);
 	for (size_t i = 0; i < kr->n; i++)
 		if (kr->kid[i] == kid)
-			return sbx_hkdf_sha256(
-				(struct sbx_str){ (const char *)kr->key[i], sizeof(kr->key[i]) },
-				(struct sbx_str){ NULL, 0 },
-				(struct sbx_str){ (const char *)info, sizeof(info) }, ret_key,
-				SBX_BOXD_KEY_SIZE, err);
+			return sbx_hkdf_sha256((struct sbx_str){ (const char *)kr->key[i], sizeof(kr->key[i]) },
+				(struct sbx_str){ NULL, 0 }, (struct sbx_str){ (const char *)info, sizeof(info) },
+				ret_key, SBX_BOXD_KEY_SIZE, err);
 	return SBX_FAIL(err, SBX_E_NOT_FOUND, "Master key %d is not in the master key file.", kid);
 }
 
@@ -139,9 +129,7 @@ int sbx_keyring_boxd_token(const struct sbx_keyring *kr, enum sbx_boxtoken_purpo
 {
 	uint8_t key[SBX_BOXD_KEY_SIZE], raw[SBX_BOXTOKEN_SIZE];
 	sbx_auto_buf struct sbx_buf text;
-	struct sbx_boxtoken t = {
-		.purpose = (uint8_t)purpose, .kid = (uint8_t)kid, .epoch = epoch, .ttl_ms = ttl_ms
-	};
+	struct sbx_boxtoken t = { .purpose = (uint8_t)purpose, .kid = (uint8_t)kid, .epoch = epoch, .ttl_ms = ttl_ms };
 	sbx_buf_init(&text, SBX_BOXTOKEN_TEXT);
 	if (sbx_keyring_boxd_key(kr, kid, machine, epoch, key, err) < 0)
 		return -1;

@@ -74,8 +74,8 @@ static int by_key(struct sbx_db *db, const char *key, char ret_id[SBX_BOX_ID_SIZ
 	return sbx_str_copyz(sbx_str_of(sbx_res_z(r, 0, 0)), ret_id, SBX_BOX_ID_SIZE) ? 1 : -1;
 }
 
-static int add_machine(struct sbx_db *db, const struct sbx_call *call, const char *unit, const char *machine,
-	struct sbx_err *err)
+static int add_machine(
+	struct sbx_db *db, const struct sbx_call *call, const char *unit, const char *machine, struct sbx_err *err)
 {
 	sbx_auto_res struct sbx_res *r = NULL;
 
@@ -139,8 +139,28 @@ failed:
 /* Finding */
 
 enum column {
-	C_ID, C_STATE, C_OP, C_ENVIRONMENT, C_SERVICES, C_EXTERNAL, C_STARTED_FROM, C_NOTE, C_REASON_CODE, C_REASON,
-	C_CREATED, C_READY, C_ENDED, C_USED, C_IDLE, C_VCPU, C_MEMORY, C_DISK, C_CONTROL, C_MACHINE, C_EPOCH, C_KID,
+	C_ID,
+	C_STATE,
+	C_OP,
+	C_ENVIRONMENT,
+	C_SERVICES,
+	C_EXTERNAL,
+	C_STARTED_FROM,
+	C_NOTE,
+	C_REASON_CODE,
+	C_REASON,
+	C_CREATED,
+	C_READY,
+	C_ENDED,
+	C_USED,
+	C_IDLE,
+	C_VCPU,
+	C_MEMORY,
+	C_DISK,
+	C_CONTROL,
+	C_MACHINE,
+	C_EPOCH,
+	C_KID,
 };
 
 static int read_box(struct sbx_arena *a, const struct sbx_res *r, struct sbx_box *ret, struct sbx_err *err)
@@ -149,11 +169,21 @@ static int read_box(struct sbx_arena *a, const struct sbx_res *r, struct sbx_box
 		enum column col;
 		const char **to;
 	} texts[] = {
-		{ C_ID, &ret->id }, { C_STATE, &ret->state }, { C_OP, &ret->op }, { C_ENVIRONMENT, &ret->environment },
-		{ C_SERVICES, &ret->services }, { C_EXTERNAL, &ret->external_base_url },
-		{ C_STARTED_FROM, &ret->started_from }, { C_NOTE, &ret->note }, { C_REASON_CODE, &ret->reason_code },
-		{ C_REASON, &ret->reason }, { C_CREATED, &ret->created_at }, { C_READY, &ret->ready_at },
-		{ C_ENDED, &ret->ended_at }, { C_USED, &ret->last_used_at }, { C_CONTROL, &ret->control_address },
+		{ C_ID, &ret->id },
+		{ C_STATE, &ret->state },
+		{ C_OP, &ret->op },
+		{ C_ENVIRONMENT, &ret->environment },
+		{ C_SERVICES, &ret->services },
+		{ C_EXTERNAL, &ret->external_base_url },
+		{ C_STARTED_FROM, &ret->started_from },
+		{ C_NOTE, &ret->note },
+		{ C_REASON_CODE, &ret->reason_code },
+		{ C_REASON, &ret->reason },
+		{ C_CREATED, &ret->created_at },
+		{ C_READY, &ret->ready_at },
+		{ C_ENDED, &ret->ended_at },
+		{ C_USED, &ret->last_used_at },
+		{ C_CONTROL, &ret->control_address },
 	};
 
 	for (size_t i = 0; i < SBX_ARRAY_LEN(texts); i++) {
@@ -177,8 +207,8 @@ int sbx_box_find(struct sbx_db *db, const struct sbx_call *call, const char *id,
 	struct sbx_box *ret, struct sbx_err *err)
 {
 	sbx_auto_res struct sbx_res *r = NULL;
-	int rc = use ? sbx_db_run(db, call->who.tenant_id, &sbx_stmt_box_use, SBX_PARAMS(sbx_p_z(id), sbx_p_z(note)), &r,
-			       err)
+	int rc = use ? sbx_db_run(db, call->who.tenant_id, &sbx_stmt_box_use, SBX_PARAMS(sbx_p_z(id), sbx_p_z(note)),
+			       &r, err)
 		     : sbx_db_run(db, call->who.tenant_id, &sbx_stmt_box_get, SBX_PARAMS(sbx_p_z(id)), &r, err);
 
 	if (rc < 0)
@@ -204,7 +234,8 @@ int sbx_box_usable(const struct sbx_box *box, struct sbx_err *err)
 			box->reason ? box->reason : "the machine under it went away.");
 	if (sbx_streq(box->state, "frozen"))
 		return SBX_FAIL(err, SBX_E_UNAVAILABLE, "The box is frozen. Try again in a few seconds.");
-	return SBX_FAIL(err, SBX_E_GONE, "The box was stopped; nothing on it remains. Start a new one with sandbox_start.");
+	return SBX_FAIL(
+		err, SBX_E_GONE, "The box was stopped; nothing on it remains. Start a new one with sandbox_start.");
 }
 
 int sbx_box_stop(struct sbx_db *db, const struct sbx_call *call, const char *id, struct sbx_err *err)

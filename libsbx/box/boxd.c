@@ -16,8 +16,8 @@ int sbx_boxd_request(struct sbx_call *call, const struct sbx_box *box, enum sbx_
 
 	if (!r)
 		return SBX_FAIL(err, SBX_E_NOMEM, "Out of memory");
-	if (sbx_keyring_boxd_token(call->app->keys, purpose, box->kid, box->machine, box->epoch, TOKEN_TTL_MS, token,
-		    err) < 0)
+	if (sbx_keyring_boxd_token(
+		    call->app->keys, purpose, box->kid, box->machine, box->epoch, TOKEN_TTL_MS, token, err) < 0)
 		return -1;
 	r->url = sbx_arena_printf(call->arena, "http://%s:%d%s", box->control_address, SBX_BOXD_PORT, path);
 	r->authorization = sbx_arena_printf(call->arena, "Authorization: Sbx %s", token);

@@ -25,9 +25,14 @@ struct row {
 #define DEF_STR(d) .def_str = d
 #define DEF_INT(d) .def_int = d
 static const struct row rows[] = {
-#define X(field, key_, kind_, def, min_, max_, help_)                                                    \
-	{ .key = "SBX_" key_, .kind = kind_, .offset = offsetof(struct sbx_conf, field), DEF_##kind_(def), \
-		.min = min_, .max = max_, .help = help_ },
+#define X(field, key_, kind_, def, min_, max_, help_) \
+	{ .key = "SBX_" key_, \
+		.kind = kind_, \
+		.offset = offsetof(struct sbx_conf, field), \
+		DEF_##kind_(def), \
+		.min = min_, \
+		.max = max_, \
+		.help = help_ },
 #include "sbx/conf.def"
 #undef X
 };

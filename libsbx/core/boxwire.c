@@ -7,8 +7,9 @@ void sbx_wire_end_add(struct sbx_buf *b, const struct sbx_wire_end *e)
 	uint8_t p[SBX_WIRE_END_SIZE];
 
 	sbx_put_be32(p, e->exit_code);
-	sbx_put_be32(p + 4, (e->running ? FLAG_RUNNING : 0u) | (e->timed_out ? FLAG_TIMED_OUT : 0u) |
-		(e->truncated ? FLAG_TRUNCATED : 0u));
+	sbx_put_be32(p + 4,
+		(e->running ? FLAG_RUNNING : 0u) | (e->timed_out ? FLAG_TIMED_OUT : 0u) |
+			(e->truncated ? FLAG_TRUNCATED : 0u));
 	sbx_put_be64(p + 8, e->duration_ms);
 	sbx_put_be64(p + 16, e->out_bytes);
 	sbx_put_be64(p + 24, e->err_bytes);

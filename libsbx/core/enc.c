@@ -31,7 +31,8 @@ static void base64(struct sbx_buf *b, const uint8_t *s, size_t n, const char *di
 {
 	for (size_t i = 0; i < n; i += 3) {
 		size_t have = n - i < 3 ? n - i : 3;
-		uint32_t v = (uint32_t)s[i] << 16 | (have > 1 ? (uint32_t)s[i + 1] << 8 : 0) | (have > 2 ? s[i + 2] : 0);
+		uint32_t v = (uint32_t)s[i] << 16 | (have > 1 ? (uint32_t)s[i + 1] << 8 : 0) |
+			(have > 2 ? s[i + 2] : 0);
 		char four[4] = { digits[v >> 18], digits[v >> 12 & 63], digits[v >> 6 & 63], digits[v & 63] };
 
 		sbx_buf_add(b, four, have + 1);

@@ -86,8 +86,8 @@ void sbx_log_write(enum sbx_log_level level, const char *evt, const struct sbx_k
 	errno = saved;
 }
 
-void sbx_log_err_write(enum sbx_log_level level, const char *evt, const struct sbx_err *err,
-	const struct sbx_kv *kv, size_t n)
+void sbx_log_err_write(
+	enum sbx_log_level level, const char *evt, const struct sbx_err *err, const struct sbx_kv *kv, size_t n)
 {
 	int saved = errno;
 	struct sbx_buf b;

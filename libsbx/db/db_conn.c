@@ -43,9 +43,8 @@ PGconn *db_connect_start(const char *conninfo, const char *application)
 	if (build_options(conninfo, &options) < 0)
 		return NULL;
 	/* What stands before dbname is a default, what stands after it is ours in any case. */
-	const char *const keys[] = { "keepalives", "keepalives_idle", "keepalives_interval",
-		"keepalives_count", "tcp_user_timeout", "fallback_application_name", "dbname",
-		"client_encoding", "options", NULL };
+	const char *const keys[] = { "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
+		"tcp_user_timeout", "fallback_application_name", "dbname", "client_encoding", "options", NULL };
 	const char *const values[] = { "1", "30", "10", "3", "20000", application, conninfo, "UTF8",
 		sbx_buf_z(&options), NULL };
 	PGconn *pg = PQconnectStartParams(keys, values, 1);
@@ -80,8 +79,7 @@ PGconn *db_connect(const char *conninfo, const char *application, struct sbx_err
 	}
 	const char *why = NULL;
 	PostgresPollingStatusType s = PGRES_POLLING_WRITING;
-	while (PQstatus(pg) != CONNECTION_BAD && s != PGRES_POLLING_OK &&
-		s != PGRES_POLLING_FAILED) {
+	while (PQstatus(pg) != CONNECTION_BAD && s != PGRES_POLLING_OK && s != PGRES_POLLING_FAILED) {
 		int n = db_wait(pg, s == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline);
 		if (n <= 0) {
 			why = n == 0 ? "no answer in time" : "poll failed";
@@ -103,8 +101,7 @@ static bool is_alive(PGconn *pg)
 		return false;
 	if (db_wait(pg, POLLIN, 0) == 0)
 		return true;
-	return PQconsumeInput(pg) == 1 && PQstatus(pg) == CONNECTION_OK &&
-	       db_wait(pg, POLLIN, 0) == 0;
+	return PQconsumeInput(pg) == 1 && PQstatus(pg) == CONNECTION_OK && db_wait(pg, POLLIN, 0) == 0;
 }
 
 void db_close(struct sbx_db *db)
@@ -141,13 +138,11 @@ static bool is_one_of(const char *sqlstate, const char *const *states, size_t n)
 enum sbx_code db_code(const char *sqlstate)
 {
 	/* Shutdown, crash, starting up, serialization, deadlock, lock time-out, idle time-outs. */
-	static const char *const again[] = { "57P01", "57P02", "57P03", "57P05", "40001", "40P01",
-		"55P03", "25P03" };
+	static const char *const again[] = { "57P01", "57P02", "57P03", "57P05", "40001", "40P01", "55P03", "25P03" };
 	/* Unique, foreign key, exclusion. */
 	static const char *const conflict[] = { "23505", "23503", "23P01", "23001" };
 
-	if (is_one_of(sqlstate, again, SBX_ARRAY_LEN(again)) || is_class(sqlstate, "08") ||
-		is_class(sqlstate, "53"))
+	if (is_one_of(sqlstate, again, SBX_ARRAY_LEN(again)) || is_class(sqlstate, "08") || is_class(sqlstate, "53"))
 		return SBX_E_UNAVAILABLE;
 	if (is_one_of(sqlstate, conflict, SBX_ARRAY_LEN(conflict)))
 		return SBX_E_CONFLICT;
@@ -163,16 +158,11 @@ enum sbx_code db_code(const char *sqlstate)
 static const char *code_text(enum sbx_code code)
 {
 	switch (code) {
-	case SBX_E_UNAVAILABLE:
-		return "The database is busy or restarting. Try again.";
-	case SBX_E_CONFLICT:
-		return "This conflicts with what exists already.";
-	case SBX_E_TIMEOUT:
-		return "The database took too long. Try again.";
-	case SBX_E_INVALID:
-		return "The database refused a value.";
-	default:
-		return "The database reported an error.";
+	case SBX_E_UNAVAILABLE: return "The database is busy or restarting. Try again.";
+	case SBX_E_CONFLICT: return "This conflicts with what exists already.";
+	case SBX_E_TIMEOUT: return "The database took too long. Try again.";
+	case SBX_E_INVALID: return "The database refused a value.";
+	default: return "The database reported an error.";
 	}
 }
 
@@ -193,14 +183,13 @@ int db_fail_result(struct sbx_err *err, const PGresult *r, const char *what)
 	SBX_FAIL(err, code, "%s", is_ours && text ? text : code_text(code));
 	memcpy(err->sqlstate, state, sizeof(err->sqlstate) - 1);
 	if (!is_ours)
-		sbx_err_detail(err, "%s: %s%s%s", what, constraint ? constraint : "",
-			constraint ? ": " : "", text ? text : "");
+		sbx_err_detail(err, "%s: %s%s%s", what, constraint ? constraint : "", constraint ? ": " : "",
+			text ? text : "");
 	return -1;
 }
 
 static const char broken_text[] = "The database cannot be reached. Try again shortly.";
-static const char uncertain_text[] =
-	"The connection to the database broke; whether the change was made is not known.";
+static const char uncertain_text[] = "The connection to the database broke; whether the change was made is not known.";
 
 int db_fail_broken(struct sbx_err *err, enum sbx_code code, const char *detail, const char *what)
 {

@@ -22,8 +22,8 @@ struct sbx_db {
 	PGconn *pg; /* NULL: not open now */
 	struct sbx_db_pool *pool;
 	struct sbx_db *next; /* in the pool's list of idle ones */
-	bool in_tx; /* between begin and its end, even when the connection was lost meanwhile */
-	bool is_used_up; /* replace it before its next use */
+	bool in_tx;          /* between begin and its end, even when the connection was lost meanwhile */
+	bool is_used_up;     /* replace it before its next use */
 	size_t prepared_n;
 	const struct sbx_stmt *prepared[DB_PREPARED_SLOTS]; /* hash table by address */
 };

@@ -14,9 +14,9 @@
 #define IDLE_TURN_MS 30000
 
 enum listen_state {
-	DOWN,	    /* until retry_at_ms */
+	DOWN,       /* until retry_at_ms */
 	CONNECTING, /* PQconnectPoll */
-	ASKING,	    /* LISTEN was sent, the answer is awaited */
+	ASKING,     /* LISTEN was sent, the answer is awaited */
 	UP,
 };
 
@@ -34,9 +34,8 @@ struct sbx_listener {
 	int retry_ms;
 };
 
-struct sbx_listener *sbx_listener_new(const char *conninfo, const char *application,
-	const char *const *channels, sbx_notify_fn on_notify, void (*on_connect)(void *arg),
-	void *arg)
+struct sbx_listener *sbx_listener_new(const char *conninfo, const char *application, const char *const *channels,
+	sbx_notify_fn on_notify, void (*on_connect)(void *arg), void *arg)
 {
 	struct sbx_listener *l = calloc(1, sizeof(*l));
 	if (l == NULL)

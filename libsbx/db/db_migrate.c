@@ -94,8 +94,7 @@ static void files_done(struct files *f)
 static int is_migration(const struct dirent *d)
 {
 	size_t n = strlen(d->d_name);
-	return d->d_name[0] >= '0' && d->d_name[0] <= '9' && n > 4 &&
-	       strcmp(d->d_name + n - 4, ".sql") == 0;
+	return d->d_name[0] >= '0' && d->d_name[0] <= '9' && n > 4 && strcmp(d->d_name + n - 4, ".sql") == 0;
 }
 
 /* The files in order; their numbers are 0001, 0002, … without a gap. */
@@ -109,8 +108,7 @@ static int list_files(const char *dir, struct files *ret, struct sbx_err *err)
 	for (int i = 0; i < ret->n; i++) {
 		const char *name = ret->entry[i]->d_name;
 		int64_t version = 0;
-		if (!sbx_str_i64((struct sbx_str){ name, 4 }, 0, 9999, &version) ||
-			name[4] != '_' || version != i + 1)
+		if (!sbx_str_i64((struct sbx_str){ name, 4 }, 0, 9999, &version) || name[4] != '_' || version != i + 1)
 			return SBX_FAIL(err, SBX_E_CONFLICT,
 				"Migration %s is not number %04d: numbers have four digits, no gap "
 				"and no double.",
@@ -150,8 +148,7 @@ static int run_locked(struct sbx_db *db, const char *sql, struct sbx_err *err)
 {
 	if (sbx_db_begin(db, NULL, err) < 0)
 		return -1;
-	if (sbx_db_script(db, lock_sql, err) < 0 || sbx_db_script(db, sql, err) < 0 ||
-		check_within(db, err) < 0) {
+	if (sbx_db_script(db, lock_sql, err) < 0 || sbx_db_script(db, sql, err) < 0 || check_within(db, err) < 0) {
 		sbx_db_rollback(db);
 		return -1;
 	}
@@ -161,12 +158,11 @@ static int run_locked(struct sbx_db *db, const char *sql, struct sbx_err *err)
 /*
  * Within the locked transaction: applies and records the file, or sees that it is there unchanged.
  */
-static int apply_missing(struct sbx_db *db, int version, const char *name, struct sbx_buf *sql,
-	bool *ret_applied, struct sbx_err *err)
+static int apply_missing(
+	struct sbx_db *db, int version, const char *name, struct sbx_buf *sql, bool *ret_applied, struct sbx_err *err)
 {
 	sbx_auto_res struct sbx_res *found = NULL;
-	const struct sbx_param *params =
-		SBX_PARAMS(sbx_p_i(version), sbx_p_z(name), sbx_p_bytes(sql->p, sql->n));
+	const struct sbx_param *params = SBX_PARAMS(sbx_p_i(version), sbx_p_z(name), sbx_p_bytes(sql->p, sql->n));
 	if (sbx_db_run(db, NULL, &sbx_stmt_migration_check, params, &found, err) < 0)
 		return -1;
 	if (sbx_res_rows(found) > 0 && !sbx_res_bool(found, 0, 0))
@@ -181,16 +177,15 @@ static int apply_missing(struct sbx_db *db, int version, const char *name, struc
 	return sbx_db_run(db, NULL, &sbx_stmt_migration_put, params, NULL, err);
 }
 
-static int apply_file(struct sbx_db *db, const char *dir, int version, const char *name,
-	int *applied, struct sbx_err *err)
+static int apply_file(
+	struct sbx_db *db, const char *dir, int version, const char *name, int *applied, struct sbx_err *err)
 {
 	bool was_applied = false;
 	sbx_auto_buf struct sbx_buf sql;
 	sbx_buf_init(&sql, MAX_FILE_BYTES);
 	if (slurp(dir, name, &sql, err) < 0 || sbx_db_begin(db, NULL, err) < 0)
 		return -1;
-	if (sbx_db_script(db, lock_sql, err) < 0 ||
-		apply_missing(db, version, name, &sql, &was_applied, err) < 0) {
+	if (sbx_db_script(db, lock_sql, err) < 0 || apply_missing(db, version, name, &sql, &was_applied, err) < 0) {
 		sbx_db_rollback(db);
 		return sbx_err_wrap(err, "%s", name);
 	}
@@ -228,8 +223,8 @@ int sbx_db_migrate(struct sbx_db *db, const char *dir, int *ret_applied, struct 
 {
 	SBX_CLEANUP(files_done) struct files files = { 0 };
 	int applied = 0, latest = 0;
-	if (list_files(dir, &files, err) < 0 || check_roles(db, err) < 0 ||
-		run_locked(db, table_sql, err) < 0 || sbx_db_schema_version(db, &latest, err) < 0)
+	if (list_files(dir, &files, err) < 0 || check_roles(db, err) < 0 || run_locked(db, table_sql, err) < 0 ||
+		sbx_db_schema_version(db, &latest, err) < 0)
 		return -1;
 	if (latest > files.n)
 		return SBX_FAIL(err, SBX_E_CONFLICT,

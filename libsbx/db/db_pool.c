@@ -23,8 +23,7 @@ struct sbx_db_pool {
 	struct sbx_err why; /* of the last failed attempt */
 };
 
-struct sbx_db_pool *sbx_db_pool_new(
-	const char *conninfo, const char *application, int max_connections)
+struct sbx_db_pool *sbx_db_pool_new(const char *conninfo, const char *application, int max_connections)
 {
 	struct sbx_db_pool *pool = calloc(1, sizeof(*pool));
 	if (pool == NULL)
@@ -81,8 +80,7 @@ PGconn *db_pool_connect(struct sbx_db_pool *pool, struct sbx_err *err)
 		} else {
 			pool->why = why;
 			pool->retry_at_ms = sbx_mono_ms() + pool->retry_ms;
-			pool->retry_ms = pool->retry_ms * 2 < RETRY_MAX_MS ? pool->retry_ms * 2
-									   : RETRY_MAX_MS;
+			pool->retry_ms = pool->retry_ms * 2 < RETRY_MAX_MS ? pool->retry_ms * 2 : RETRY_MAX_MS;
 		}
 		pthread_mutex_unlock(&pool->lock);
 	}
@@ -100,8 +98,7 @@ static bool wait_turn(struct sbx_db_pool *pool, int timeout_ms)
 	until.tv_sec += timeout_ms / 1000 + ns / 1000000000;
 	until.tv_nsec = ns % 1000000000;
 	while (pool->in_use >= pool->max)
-		if (timeout_ms <= 0 ||
-			pthread_cond_timedwait(&pool->given, &pool->lock, &until) != 0)
+		if (timeout_ms <= 0 || pthread_cond_timedwait(&pool->given, &pool->lock, &until) != 0)
 			break;
 	if (pool->in_use >= pool->max)
 		return false;
@@ -120,8 +117,7 @@ struct sbx_db *sbx_db_take(struct sbx_db_pool *pool, int timeout_ms, struct sbx_
 	}
 	pthread_mutex_unlock(&pool->lock);
 	if (!is_mine) {
-		SBX_FAIL(err, SBX_E_UNAVAILABLE,
-			"All connections to the database are in use. Try again.");
+		SBX_FAIL(err, SBX_E_UNAVAILABLE, "All connections to the database are in use. Try again.");
 		return NULL;
 	}
 	if (db == NULL) {

@@ -28,9 +28,7 @@ const struct sbx_stmt sbx_stmt_tenant_set = {
 /* Not in the table: transaction control can be neither described nor explained. */
 static const struct sbx_stmt tx_begin = { .name = "tx_begin", .sql = "begin", .columns = "" };
 static const struct sbx_stmt tx_commit = { .name = "tx_commit", .sql = "commit", .columns = "" };
-static const struct sbx_stmt tx_rollback = {
-	.name = "tx_rollback", .sql = "rollback", .columns = ""
-};
+static const struct sbx_stmt tx_rollback = { .name = "tx_rollback", .sql = "rollback", .columns = "" };
 
 struct call {
 	const struct sbx_stmt *stmt;
@@ -39,7 +37,7 @@ struct call {
 
 /* How a pipeline ended. */
 enum outcome {
-	DONE,	/* all statements succeeded */
+	DONE,   /* all statements succeeded */
 	FAILED, /* the server refused one; nothing of the pipeline happened */
 	UNSENT, /* there was no connection to send it on; nothing happened */
 	BROKEN, /* the connection broke, or no answer came; what happened is not known */
@@ -71,8 +69,7 @@ static int measure(const struct call *c, size_t *ret_size, struct sbx_err *err)
 	for (int i = 0; i < c->stmt->params; i++) {
 		const struct sbx_param *p = &c->params[i];
 		if (p->s.n > MAX_PARAM_BYTES)
-			return SBX_FAIL(
-				err, SBX_E_TOO_LARGE, "A value is too large for the database.");
+			return SBX_FAIL(err, SBX_E_TOO_LARGE, "A value is too large for the database.");
 		if (p->kind == SBX_P_TEXT && p->s.n > 0 && memchr(p->s.p, 0, p->s.n) != NULL)
 			return SBX_FAIL(err, SBX_E_INVALID, "A text has a NUL character in it.");
 		size += p->kind == SBX_P_TEXT ? p->s.n + 1 : NUMBER_BYTES;
@@ -90,14 +87,10 @@ static size_t put_value(char *at, const struct sbx_param *p)
 			memcpy(at, p->s.p, p->s.n);
 		at[p->s.n] = 0;
 		return p->s.n + 1;
-	case SBX_P_INT:
-		return (size_t)snprintf(at, NUMBER_BYTES, "%lld", (long long)p->i) + 1;
-	case SBX_P_BOOL:
-		memcpy(at, p->i ? "t" : "f", 2);
-		return 2;
+	case SBX_P_INT: return (size_t)snprintf(at, NUMBER_BYTES, "%lld", (long long)p->i) + 1;
+	case SBX_P_BOOL: memcpy(at, p->i ? "t" : "f", 2); return 2;
 	case SBX_P_NULL:
-	case SBX_P_BYTES:
-		break;
+	case SBX_P_BYTES: break;
 	}
 	return 0;
 }
@@ -151,13 +144,12 @@ static bool wait_result(PGconn *pg, int64_t deadline_ms)
 struct exchange {
 	size_t n;
 	const struct sbx_stmt *prepare[2 * MAX_CALLS]; /* NULL: the statement itself */
-	PGresult *last;				       /* of the last statement that succeeded */
-	bool is_complete;			       /* the last statement of all succeeded */
+	PGresult *last;                                /* of the last statement that succeeded */
+	bool is_complete;                              /* the last statement of all succeeded */
 	enum outcome out;
 };
 
-static void take_result(
-	struct sbx_db *db, struct exchange *x, size_t i, PGresult *r, struct sbx_err *err)
+static void take_result(struct sbx_db *db, struct exchange *x, size_t i, PGresult *r, struct sbx_err *err)
 {
 	ExecStatusType s = PQresultStatus(r);
 	if ((s == PGRES_COMMAND_OK || s == PGRES_TUPLES_OK) && i < x->n) {
@@ -207,8 +199,7 @@ static void collect(struct sbx_db *db, struct exchange *x, struct sbx_err *err)
 }
 
 /* *ret is the result of the last call, given only when all went well. */
-static enum outcome pipeline(
-	struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret, struct sbx_err *err)
+static enum outcome pipeline(struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret, struct sbx_err *err)
 {
 	struct exchange x = { .out = DONE };
 	bool is_sent = PQenterPipelineMode(db->pg) == 1;
@@ -239,14 +230,13 @@ static bool is_read(const struct sbx_stmt *stmt)
 }
 
 /* One attempt. The connection is closed when it is of no use any more. */
-static enum outcome attempt(
-	struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret, struct sbx_err *err)
+static enum outcome attempt(struct sbx_db *db, const struct call *calls, size_t n, PGresult **ret, struct sbx_err *err)
 {
 	if (!db->in_tx && db_ensure_open(db, err) < 0)
 		return UNSENT;
 	if (db->pg == NULL) {
-		db_fail_broken(err, SBX_E_UNAVAILABLE, "the connection broke in this transaction",
-			calls[n - 1].stmt->name);
+		db_fail_broken(
+			err, SBX_E_UNAVAILABLE, "the connection broke in this transaction", calls[n - 1].stmt->name);
 		return UNSENT;
 	}
 	enum outcome out = pipeline(db, calls, n, ret, err);
@@ -256,8 +246,8 @@ static enum outcome attempt(
 }
 
 /* may_repeat: nothing is harmed when the calls happen twice. */
-static int run_calls(struct sbx_db *db, const struct call *calls, size_t n, bool may_repeat,
-	PGresult **ret, struct sbx_err *err)
+static int run_calls(
+	struct sbx_db *db, const struct call *calls, size_t n, bool may_repeat, PGresult **ret, struct sbx_err *err)
 {
 	struct sbx_err own = SBX_ERR_INIT;
 	const struct sbx_stmt *stmt = calls[n - 1].stmt;
@@ -276,11 +266,10 @@ static int run_calls(struct sbx_db *db, const struct call *calls, size_t n, bool
 			 * got lost. */
 			bool is_harmless = may_repeat || (db->in_tx && stmt != &tx_commit);
 			sbx_err_clear(&own);
-			db_fail_broken(&own, is_harmless ? SBX_E_UNAVAILABLE : SBX_E_UNCERTAIN,
-				"the connection broke", stmt->name);
+			db_fail_broken(&own, is_harmless ? SBX_E_UNAVAILABLE : SBX_E_UNCERTAIN, "the connection broke",
+				stmt->name);
 		} else if (out == UNSENT) {
-			db_fail_broken(
-				&own, SBX_E_UNAVAILABLE, "nothing could be sent", stmt->name);
+			db_fail_broken(&own, SBX_E_UNAVAILABLE, "nothing could be sent", stmt->name);
 		}
 		bool is_lost = was_open && db->pg == NULL;
 		if (left <= 0 || !is_lost || (!may_repeat && out != UNSENT))
@@ -307,16 +296,15 @@ static int give_result(PGresult *pg, struct sbx_res **ret, struct sbx_err *err)
 	return 0;
 }
 
-int sbx_db_run(struct sbx_db *db, const char *tenant, const struct sbx_stmt *stmt,
-	const struct sbx_param *params, struct sbx_res **ret, struct sbx_err *err)
+int sbx_db_run(struct sbx_db *db, const char *tenant, const struct sbx_stmt *stmt, const struct sbx_param *params,
+	struct sbx_res **ret, struct sbx_err *err)
 {
 	SBX_ASSERT(tenant == NULL || !db->in_tx);
 	const struct sbx_param who = sbx_p_z(tenant);
 	const struct call calls[MAX_CALLS] = { { &sbx_stmt_tenant_set, &who }, { stmt, params } };
 	const size_t skip = tenant == NULL;
 	PGresult *pg = NULL;
-	if (run_calls(db, calls + skip, MAX_CALLS - skip, !db->in_tx && is_read(stmt), &pg, err) <
-		0)
+	if (run_calls(db, calls + skip, MAX_CALLS - skip, !db->in_tx && is_read(stmt), &pg, err) < 0)
 		return -1;
 	return give_result(pg, ret, err);
 }
@@ -325,8 +313,7 @@ int sbx_db_begin(struct sbx_db *db, const char *tenant, struct sbx_err *err)
 {
 	SBX_ASSERT(!db->in_tx);
 	const struct sbx_param who = sbx_p_z(tenant);
-	const struct call calls[MAX_CALLS] = { { &tx_begin, NULL },
-		{ &sbx_stmt_tenant_set, &who } };
+	const struct call calls[MAX_CALLS] = { { &tx_begin, NULL }, { &sbx_stmt_tenant_set, &who } };
 	PGresult *pg = NULL;
 	if (run_calls(db, calls, tenant != NULL ? 2 : 1, true, &pg, err) < 0) {
 		/* The tenant was refused after begin went through: do not leave it open. */
@@ -349,8 +336,7 @@ int sbx_db_commit(struct sbx_db *db, struct sbx_err *err)
 	/* The server answers COMMIT of a failed transaction with ROLLBACK, and calls that a
 	 * success. */
 	if (rc == 0 && strcmp(PQcmdStatus(pg), "COMMIT") != 0)
-		rc = SBX_FAIL(
-			err, SBX_E_INTERNAL, "The transaction had failed and was rolled back.");
+		rc = SBX_FAIL(err, SBX_E_INTERNAL, "The transaction had failed and was rolled back.");
 	PQclear(pg);
 	return rc;
 }
@@ -408,8 +394,7 @@ int sbx_db_script(struct sbx_db *db, const char *sql, struct sbx_err *err)
 	 */
 	if (db->pg == NULL || PQexitPipelineMode(db->pg) != 1 || PQsendQuery(db->pg, sql) != 1) {
 		db->is_used_up = true;
-		return db_fail_broken(
-			err, SBX_E_UNAVAILABLE, db->pg ? PQerrorMessage(db->pg) : "", "script");
+		return db_fail_broken(err, SBX_E_UNAVAILABLE, db->pg ? PQerrorMessage(db->pg) : "", "script");
 	}
 	for (;;) {
 		if (!wait_result(db->pg, deadline)) {

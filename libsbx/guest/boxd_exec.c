@@ -231,8 +231,10 @@ static int check_env(struct request *q, struct sbx_str kv, struct sbx_err *err)
 	if (!eq || eq == kv.p || has_nul(kv))
 		return SBX_FAIL(err, SBX_E_INVALID, "An environment entry must be NAME=VALUE without NUL bytes");
 	if (kv.n >= ENV_ONE_MAX || q->env_bytes > ENV_ALL_MAX || q->env_n > ENV_COUNT_MAX)
-		return SBX_FAIL(err, SBX_E_TOO_LARGE, "The environment is too large: at most 128 KiB a variable, "
-			"1.5 MiB and %u variables in all", ENV_COUNT_MAX);
+		return SBX_FAIL(err, SBX_E_TOO_LARGE,
+			"The environment is too large: at most 128 KiB a variable, "
+			"1.5 MiB and %u variables in all",
+			ENV_COUNT_MAX);
 	return 0;
 }
 
@@ -249,25 +251,17 @@ static int check_frame(struct request *q, const struct sbx_frame *f, struct sbx_
 	uint64_t ms;
 
 	switch (f->type) {
-	case SBX_WIRE_CMD:
-		q->cmd = f->data;
-		return once(&q->has_cmd, "CMD", err);
-	case SBX_WIRE_CWD:
-		q->cwd = f->data;
-		return once(&q->has_cwd, "CWD", err);
-	case SBX_WIRE_ENV:
-		return check_env(q, f->data, err);
+	case SBX_WIRE_CMD: q->cmd = f->data; return once(&q->has_cmd, "CMD", err);
+	case SBX_WIRE_CWD: q->cwd = f->data; return once(&q->has_cwd, "CWD", err);
+	case SBX_WIRE_ENV: return check_env(q, f->data, err);
 	case SBX_WIRE_TIMEOUT_MS:
 		if (!sbx_frame_u64(f, &ms) || ms == 0 || ms > SBX_EXEC_TIMEOUT_MAX_S * 1000u)
-			return SBX_FAIL(err, SBX_E_INVALID, "The time-out must be 1 ms to %d s",
-				SBX_EXEC_TIMEOUT_MAX_S);
+			return SBX_FAIL(
+				err, SBX_E_INVALID, "The time-out must be 1 ms to %d s", SBX_EXEC_TIMEOUT_MAX_S);
 		return once(&q->has_timeout, "TIMEOUT_MS", err);
-	case SBX_WIRE_BACKGROUND:
-		return once(&q->background, "BACKGROUND", err);
-	case SBX_WIRE_NOTE:
-		return once(&q->has_note, "NOTE", err);
-	default:
-		return SBX_FAIL(err, SBX_E_MALFORMED, "The request has a frame of unknown type %u", f->type);
+	case SBX_WIRE_BACKGROUND: return once(&q->background, "BACKGROUND", err);
+	case SBX_WIRE_NOTE: return once(&q->has_note, "NOTE", err);
+	default: return SBX_FAIL(err, SBX_E_MALFORMED, "The request has a frame of unknown type %u", f->type);
 	}
 }
 
@@ -305,8 +299,8 @@ static int check_request(struct sbx_str in, struct request *q, struct sbx_err *e
 			return -1;
 	}
 	if (got < 0)
-		return SBX_FAIL(err, SBX_E_TOO_LARGE, "A part of the request is larger than %u bytes",
-			SBX_EXEC_FRAME_MAX);
+		return SBX_FAIL(
+			err, SBX_E_TOO_LARGE, "A part of the request is larger than %u bytes", SBX_EXEC_FRAME_MAX);
 	if (in.n)
 		return SBX_FAIL(err, SBX_E_MALFORMED, "The request ends inside a frame");
 	if (!q->has_cmd || q->cmd.n == 0)

@@ -53,8 +53,7 @@ static struct call *calls;
 
 /* ---- answers ---- */
 
-static enum MHD_Result send_text(struct MHD_Connection *con, unsigned int status, const char *type,
-	struct sbx_buf *b)
+static enum MHD_Result send_text(struct MHD_Connection *con, unsigned int status, const char *type, struct sbx_buf *b)
 {
 	struct MHD_Response *r = MHD_create_response_from_buffer(b->n, b->p, MHD_RESPMEM_MUST_COPY);
 	enum MHD_Result ok;
@@ -235,8 +234,7 @@ static enum MHD_Result serve_exec(struct call *c)
 {
 	struct sbx_err err = SBX_ERR_INIT;
 
-	if (sbx_buf_ok(&c->body, &err) < 0 ||
-		exec_start(c->id, sbx_buf_str(&c->body), &c->background, &err) < 0)
+	if (sbx_buf_ok(&c->body, &err) < 0 || exec_start(c->id, sbx_buf_str(&c->body), &c->background, &err) < 0)
 		return send_error(c->con, &err);
 	sbx_buf_done(&c->body);
 	c->wait_ms = -1;
@@ -358,8 +356,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *con, const c
 	return c->phase == WAITING ? answer(c) : c->route->serve(c);
 }
 
-static void on_completed(void *cls, struct MHD_Connection *con, void **con_cls,
-	enum MHD_RequestTerminationCode why)
+static void on_completed(void *cls, struct MHD_Connection *con, void **con_cls, enum MHD_RequestTerminationCode why)
 {
 	struct call *c = *con_cls;
 

@@ -229,8 +229,7 @@ static int enter_control(struct sbx_err *err)
 	} else {
 		ns = open(CONTROL_NS, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
 	}
-	if (ns < 0 || unshare(CLONE_NEWNET) < 0 ||
-		mount("/proc/self/ns/net", CONTROL_NS, NULL, MS_BIND, NULL) < 0)
+	if (ns < 0 || unshare(CLONE_NEWNET) < 0 || mount("/proc/self/ns/net", CONTROL_NS, NULL, MS_BIND, NULL) < 0)
 		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot make the control network");
 	return 0;
 }
@@ -277,8 +276,7 @@ static int set_names(const struct boxd_conf *c, struct sbx_err *err)
 	if (write_text("/etc/machine-id", &b, err) < 0)
 		return -1;
 	sbx_buf_reset(&b);
-	sbx_buf_addf(&b, "127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost ip6-localhost ip6-loopback\n",
-		c->hostname);
+	sbx_buf_addf(&b, "127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost ip6-localhost ip6-loopback\n", c->hostname);
 	if (write_text("/etc/hosts", &b, err) < 0)
 		return -1;
 	sbx_buf_reset(&b);

@@ -18,11 +18,11 @@ void gnutls_global_deinit(void)
 }
 
 /* Reached only with MHD_USE_TLS, which boxd does not ask for. */
-#define NEVER(name)       \
-	void name(void);  \
-	void name(void)   \
-	{                 \
-		abort();  \
+#define NEVER(name) \
+	void name(void); \
+	void name(void) \
+	{ \
+		abort(); \
 	}
 
 NEVER(gnutls_alpn_set_protocols)

@@ -94,8 +94,7 @@ static void publish(uint32_t flags)
 		end.total[i] = run.state->total[i];
 		end.kept[i] = run.stream[i].kept;
 	}
-	if (fd < 0 || sbx_fd_write_full(fd, &end, sizeof(end)) < 0 ||
-		renameat(AT_FDCWD, path, run.dir, "end") < 0)
+	if (fd < 0 || sbx_fd_write_full(fd, &end, sizeof(end)) < 0 || renameat(AT_FDCWD, path, run.dir, "end") < 0)
 		give_up("publish");
 	close(fd);
 	run.published = true;

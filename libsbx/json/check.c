@@ -197,8 +197,17 @@ static bool value(struct scan *s)
 	case 't': ok = literal(s, "true"); break;
 	case 'f': ok = literal(s, "false"); break;
 	case 'n': ok = literal(s, "null"); break;
-	case '-': case '0': case '1': case '2': case '3': case '4':
-	case '5': case '6': case '7': case '8': case '9': ok = number(s); break;
+	case '-':
+	case '0':
+	case '1':
+	case '2':
+	case '3':
+	case '4':
+	case '5':
+	case '6':
+	case '7':
+	case '8':
+	case '9': ok = number(s); break;
 	case -1: return fail(s, "the text ends where a value should stand");
 	default: return fail(s, "value expected");
 	}

@@ -9,8 +9,12 @@
 /* Writing */
 
 static const char *const type_names[] = {
-	[SBX_T_STR] = "string", [SBX_T_INT] = "integer", [SBX_T_BOOL] = "boolean",
-	[SBX_T_STRS] = "array", [SBX_T_OBJS] = "array", [SBX_T_OBJ] = "object",
+	[SBX_T_STR] = "string",
+	[SBX_T_INT] = "integer",
+	[SBX_T_BOOL] = "boolean",
+	[SBX_T_STRS] = "array",
+	[SBX_T_OBJS] = "array",
+	[SBX_T_OBJ] = "object",
 };
 
 static void members(struct sbx_jw *w, const struct sbx_fields *f);
@@ -30,9 +34,12 @@ static void type_name(struct sbx_jw *w, const struct sbx_field *f)
 static void bounds(struct sbx_jw *w, const struct sbx_field *f)
 {
 	static const char *const names[][2] = {
-		[SBX_T_STR] = { "minLength", "maxLength" }, [SBX_T_INT] = { "minimum", "maximum" },
-		[SBX_T_BOOL] = { NULL, NULL }, [SBX_T_STRS] = { "minItems", "maxItems" },
-		[SBX_T_OBJS] = { "minItems", "maxItems" }, [SBX_T_OBJ] = { NULL, NULL },
+		[SBX_T_STR] = { "minLength", "maxLength" },
+		[SBX_T_INT] = { "minimum", "maximum" },
+		[SBX_T_BOOL] = { NULL, NULL },
+		[SBX_T_STRS] = { "minItems", "maxItems" },
+		[SBX_T_OBJS] = { "minItems", "maxItems" },
+		[SBX_T_OBJ] = { NULL, NULL },
 	};
 
 	if (!names[f->type][0] || f->max == 0)
@@ -186,8 +193,8 @@ static int take_str(struct sbx_arena *a, const cJSON *v, const struct sbx_field 
 	return *ret ? 0 : SBX_FAIL(err, SBX_E_TOO_LARGE, "The arguments are too large");
 }
 
-static int take_int(const cJSON *v, const struct sbx_field *f, const struct path *p, struct sbx_opt_int *ret,
-	struct sbx_err *err)
+static int take_int(
+	const cJSON *v, const struct sbx_field *f, const struct path *p, struct sbx_opt_int *ret, struct sbx_err *err)
 {
 	double d = v->valuedouble;
 	int64_t max = f->max ? f->max : (int64_t)1 << 53;
@@ -236,20 +243,16 @@ static int take(struct sbx_arena *a, const cJSON *v, const struct sbx_field *f, 
 	struct sbx_err *err)
 {
 	switch (f->type) {
-	case SBX_T_STR:
-		return take_str(a, v, f, p, out, err);
-	case SBX_T_INT:
-		return take_int(v, f, p, out, err);
+	case SBX_T_STR: return take_str(a, v, f, p, out, err);
+	case SBX_T_INT: return take_int(v, f, p, out, err);
 	case SBX_T_BOOL:
 		if (!cJSON_IsBool(v))
 			return wrong(err, p, "must be true or false");
 		*(struct sbx_opt_bool *)out = (struct sbx_opt_bool){ true, cJSON_IsTrue(v) };
 		return 0;
 	case SBX_T_STRS:
-	case SBX_T_OBJS:
-		return take_list(a, v, f, p, out, err);
-	case SBX_T_OBJ:
-		break; /* outputs only */
+	case SBX_T_OBJS: return take_list(a, v, f, p, out, err);
+	case SBX_T_OBJ: break; /* outputs only */
 	}
 	SBX_UNREACHABLE();
 }
@@ -292,8 +295,8 @@ static int decode(struct sbx_arena *a, const cJSON *object, const struct sbx_fie
 	return 0;
 }
 
-int sbx_schema_decode(struct sbx_arena *a, const struct cJSON *object, const struct sbx_fields *f, void *out,
-	struct sbx_err *err)
+int sbx_schema_decode(
+	struct sbx_arena *a, const struct cJSON *object, const struct sbx_fields *f, void *out, struct sbx_err *err)
 {
 	return decode(a, object, f, out, NULL, err);
 }

@@ -125,8 +125,8 @@ static int paths(struct keeper *k, struct sbx_err *err)
 		if (sbx_fd_mkdirs(rows[i].dst, rows[i].mode, err) < 0)
 			return -1;
 		if (stat(rows[i].dst, &st) < 0 || (geteuid() != 0 && st.st_uid != geteuid()))
-			return SBX_FAIL(err, SBX_E_INVALID, "%s must belong to the user that the keeper runs as",
-				rows[i].dst);
+			return SBX_FAIL(
+				err, SBX_E_INVALID, "%s must belong to the user that the keeper runs as", rows[i].dst);
 	}
 	return 0;
 }
@@ -269,8 +269,8 @@ static int register_host(struct keeper *k, struct sbx_err *err)
 {
 	sbx_auto_res struct sbx_res *r = NULL;
 
-	if (keeper_run(k, &sbx_stmt_keeper_other_range,
-		    SBX_PARAMS(sbx_p_z(k->host), sbx_p_z(k->conf->box_cidr)), &r, err) < 0)
+	if (keeper_run(k, &sbx_stmt_keeper_other_range, SBX_PARAMS(sbx_p_z(k->host), sbx_p_z(k->conf->box_cidr)), &r,
+		    err) < 0)
 		return -1;
 	if (sbx_res_i(r, 0, 0) > 0)
 		return SBX_FAIL(err, SBX_E_CONFLICT,
@@ -335,8 +335,8 @@ static void beat(struct keeper *k, bool *was_down)
 	snprintf(health, sizeof(health), "%s%s%s", k->health_vm, k->health_vm[0] && k->health_state[0] ? "; " : "",
 		k->health_state);
 	pthread_mutex_unlock(&k->lock);
-	rc = keeper_run(k, &sbx_stmt_keeper_beat, SBX_PARAMS(sbx_p_z(k->host), sbx_p_z(k->id), sbx_p_z(health)), &r,
-		&err);
+	rc = keeper_run(
+		k, &sbx_stmt_keeper_beat, SBX_PARAMS(sbx_p_z(k->host), sbx_p_z(k->id), sbx_p_z(health)), &r, &err);
 	if (rc == 0 && sbx_res_affected(r) == 0) {
 		atomic_store(&k->lost_host, true);
 		wake_main(k);
@@ -460,8 +460,7 @@ static void *watch_thread(void *arg)
 			reconcile_if(k, &due_ms, &last);
 		pthread_mutex_lock(&k->lock);
 		if (k->stopped_n == 0 || !is_well)
-			keeper_sleep(k, &k->watch,
-				is_well ? (int)least(WATCH_MS, k->conf->reconcile_s * 1000) : 1000);
+			keeper_sleep(k, &k->watch, is_well ? (int)least(WATCH_MS, k->conf->reconcile_s * 1000) : 1000);
 		pthread_mutex_unlock(&k->lock);
 	}
 	return NULL;

@@ -25,7 +25,7 @@ struct keeper {
 	char host[64];
 	char id[SBX_UUID_SIZE];          /* of this process */
 	char instance_id[SBX_UUID_SIZE]; /* of the installation */
-	char own_dir[256]; /* what only the keeper writes: its id, profile and lock */
+	char own_dir[256];               /* what only the keeper writes: its id, profile and lock */
 	char volume_dir[256], log_dir[256], image_dir[256], profile_path[256];
 	struct sbx_slot_space space;
 	enum sbx_accel accel;
@@ -88,8 +88,8 @@ int keeper_op_check(struct keeper *k, const struct op *op, enum op_end *ret, str
 /* Copies an error whole into one that is not set yet; gives -1. */
 int keeper_pass(struct sbx_err *err, const struct sbx_err *from);
 /* Runs one statement on a connection of its own. */
-int keeper_run(struct keeper *k, const struct sbx_stmt *stmt, const struct sbx_param *params,
-	struct sbx_res **ret, struct sbx_err *err);
+int keeper_run(struct keeper *k, const struct sbx_stmt *stmt, const struct sbx_param *params, struct sbx_res **ret,
+	struct sbx_err *err);
 
 /* op_start.c, op_stop.c */
 enum op_end keeper_start(struct keeper *k, const struct op *op, struct sbx_err *err);
@@ -99,8 +99,8 @@ enum op_end keeper_stop(struct keeper *k, const struct op *op, struct sbx_err *e
 int keeper_spec(struct keeper *k, const struct op *op, struct sbx_slot *slot, struct sbx_vm_profile *profile,
 	struct sbx_arena *a, struct sbx_vm_spec *ret, struct sbx_err *err);
 /* The JSON of the config drive. It holds a key: wiped by the caller. */
-int keeper_config(struct keeper *k, const struct op *op, const struct sbx_slot *slot, struct sbx_buf *out,
-	struct sbx_err *err);
+int keeper_config(
+	struct keeper *k, const struct op *op, const struct sbx_slot *slot, struct sbx_buf *out, struct sbx_err *err);
 
 /* probe.c: whether boxd answers at address, within budget_ms. */
 bool keeper_probe(const char *address, int port, int budget_ms);

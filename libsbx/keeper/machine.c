@@ -40,8 +40,8 @@ int keeper_spec(struct keeper *k, const struct op *op, struct sbx_slot *slot, st
 	return 0;
 }
 
-static void nic(struct sbx_jw *w, const char *key, const char *mac, const char *guest, const char *host,
-	const char *resolver)
+static void nic(
+	struct sbx_jw *w, const char *key, const char *mac, const char *guest, const char *host, const char *resolver)
 {
 	sbx_jw_obj(w, key);
 	sbx_jw_z(w, "mac", mac);
@@ -70,8 +70,8 @@ static int machine_bytes(const char *uuid, uint8_t ret[SBX_MACHINE_ID_SIZE], str
 	return 0;
 }
 
-int keeper_config(struct keeper *k, const struct op *op, const struct sbx_slot *slot, struct sbx_buf *out,
-	struct sbx_err *err)
+int keeper_config(
+	struct keeper *k, const struct op *op, const struct sbx_slot *slot, struct sbx_buf *out, struct sbx_err *err)
 {
 	uint8_t machine[SBX_MACHINE_ID_SIZE], key[SBX_BOXD_KEY_SIZE];
 	char machine_hex[2 * sizeof(machine) + 1], key_hex[2 * sizeof(key) + 1];

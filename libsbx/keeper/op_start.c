@@ -50,16 +50,16 @@ static int make(struct keeper *k, const struct op *op, const struct sbx_vm_spec 
 	sbx_buf_init(&config, SBX_VM_CONFIG_MAX);
 	rc = keeper_config(k, op, spec->slot, &config, err);
 	if (rc == 0)
-		rc = sbx_vm_volumes_make(k->vm, op->machine, op->disk_gib, spec->root_image, spec->slot->uid,
-			spec->gid, sbx_buf_str(&config), err);
+		rc = sbx_vm_volumes_make(k->vm, op->machine, op->disk_gib, spec->root_image, spec->slot->uid, spec->gid,
+			sbx_buf_str(&config), err);
 	if (config.p)
 		explicit_bzero(config.p, config.n);
 	return rc;
 }
 
 /* 1: boxd answers; 0: the op ends as *ret; -1: it may not go on, err says why. */
-static int await(struct keeper *k, const struct op *op, const struct sbx_slot *slot, enum op_end *ret,
-	struct sbx_err *err)
+static int await(
+	struct keeper *k, const struct op *op, const struct sbx_slot *slot, enum op_end *ret, struct sbx_err *err)
 {
 	int64_t deadline_ms = op->taken_ms + k->conf->op_timeout_s * 1000 - op->age_ms;
 	int64_t check_ms = sbx_mono_ms() + CHECK_EVERY_MS;
@@ -121,8 +121,10 @@ static int record_failed(struct keeper *k, const struct op *op, const struct sbx
 	sbx_auto_buf struct sbx_buf reason;
 
 	sbx_buf_init(&reason, 1024);
-	sbx_buf_addf(&reason, "The box could not be started (%s). Start another; if that fails too, the operator "
-			"finds the cause in the keeper's log.", why->msg);
+	sbx_buf_addf(&reason,
+		"The box could not be started (%s). Start another; if that fails too, the operator "
+		"finds the cause in the keeper's log.",
+		why->msg);
 	if (!db || sbx_db_begin(db, NULL, err) < 0 ||
 		sbx_db_run(db, NULL, &sbx_stmt_keeper_box_interrupted,
 			SBX_PARAMS(sbx_p_z(op->machine), sbx_p_z("start_failed"), sbx_p_z(sbx_buf_z(&reason))), NULL,
@@ -130,8 +132,8 @@ static int record_failed(struct keeper *k, const struct op *op, const struct sbx
 		sbx_db_run(db, NULL, &sbx_stmt_keeper_machine_gone,
 			SBX_PARAMS(sbx_p_z(op->machine), sbx_p_i(op->generation)), &machine, err) < 0 ||
 		sbx_db_run(db, NULL, &sbx_stmt_keeper_op_end,
-			SBX_PARAMS(sbx_p_i(op->id), sbx_p_z(k->id), sbx_p_z("failed"), sbx_p_z(sbx_code_wire(why->code)),
-				sbx_p_z(why->msg)),
+			SBX_PARAMS(sbx_p_i(op->id), sbx_p_z(k->id), sbx_p_z("failed"),
+				sbx_p_z(sbx_code_wire(why->code)), sbx_p_z(why->msg)),
 			&end, err) < 0)
 		return -1;
 	if (sbx_res_affected(machine) != 1 || sbx_res_affected(end) != 1) {
@@ -150,8 +152,7 @@ static enum op_end fail(struct keeper *k, const struct op *op, const struct sbx_
 
 	if (rc == 0)
 		return end;
-	if (rc < 0 || sbx_vm_destroy(k->vm, op->machine, &err) < 0 ||
-		sbx_vm_files_drop(k->vm, op->machine, &err) < 0)
+	if (rc < 0 || sbx_vm_destroy(k->vm, op->machine, &err) < 0 || sbx_vm_files_drop(k->vm, op->machine, &err) < 0)
 		return OP_RETRY;
 	rc = record_failed(k, op, why, &err);
 	if (rc == 0)
@@ -160,8 +161,8 @@ static enum op_end fail(struct keeper *k, const struct op *op, const struct sbx_
 }
 
 /* Volumes and domain. 1 made, 0 the op ends as *ret, -1 error. */
-static int build(struct keeper *k, const struct op *op, const struct sbx_vm_spec *spec, enum op_end *ret,
-	struct sbx_err *err)
+static int build(
+	struct keeper *k, const struct op *op, const struct sbx_vm_spec *spec, enum op_end *ret, struct sbx_err *err)
 {
 	int rc = existing(k, op, err);
 
@@ -216,8 +217,8 @@ enum op_end keeper_start(struct keeper *k, const struct op *op, struct sbx_err *
 	if (rc <= 0)
 		return rc < 0 ? OP_RETRY : end;
 	if (op->age_ms > k->conf->op_timeout_s * 1000) {
-		SBX_FAIL(err, SBX_E_TIMEOUT, "No machine could be made within %lld s",
-			(long long)k->conf->op_timeout_s);
+		SBX_FAIL(
+			err, SBX_E_TIMEOUT, "No machine could be made within %lld s", (long long)k->conf->op_timeout_s);
 		return fail(k, op, err);
 	}
 	end = attempt(k, op, err);

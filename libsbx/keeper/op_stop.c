@@ -12,7 +12,8 @@ static int record(struct keeper *k, const struct op *op, struct sbx_err *err)
 	sbx_auto_res struct sbx_res *machine = NULL, *end = NULL;
 
 	if (!db || sbx_db_begin(db, NULL, err) < 0 ||
-		sbx_db_run(db, NULL, &sbx_stmt_keeper_box_terminated, SBX_PARAMS(sbx_p_z(op->machine)), NULL, err) < 0 ||
+		sbx_db_run(db, NULL, &sbx_stmt_keeper_box_terminated, SBX_PARAMS(sbx_p_z(op->machine)), NULL, err) <
+			0 ||
 		sbx_db_run(db, NULL, &sbx_stmt_keeper_machine_gone,
 			SBX_PARAMS(sbx_p_z(op->machine), sbx_p_i(op->generation)), &machine, err) < 0 ||
 		sbx_db_run(db, NULL, &sbx_stmt_keeper_op_end,

@@ -17,8 +17,20 @@
 #define RETRY_SLACK_MS 50 /* the database counts from a little later */
 
 enum column {
-	C_ID, C_MACHINE, C_VERB, C_GENERATION, C_ATTEMPTS, C_AGE, C_SLOT, C_UNIT, C_VCPU, C_MEMORY, C_DISK, C_EPOCH,
-	C_KID, C_USER_NETWORK,
+	C_ID,
+	C_MACHINE,
+	C_VERB,
+	C_GENERATION,
+	C_ATTEMPTS,
+	C_AGE,
+	C_SLOT,
+	C_UNIT,
+	C_VCPU,
+	C_MEMORY,
+	C_DISK,
+	C_EPOCH,
+	C_KID,
+	C_USER_NETWORK,
 };
 
 int keeper_pass(struct sbx_err *err, const struct sbx_err *from)
@@ -28,8 +40,8 @@ int keeper_pass(struct sbx_err *err, const struct sbx_err *from)
 	return -1;
 }
 
-int keeper_run(struct keeper *k, const struct sbx_stmt *stmt, const struct sbx_param *params,
-	struct sbx_res **ret, struct sbx_err *err)
+int keeper_run(struct keeper *k, const struct sbx_stmt *stmt, const struct sbx_param *params, struct sbx_res **ret,
+	struct sbx_err *err)
 {
 	sbx_auto_db struct sbx_db *db = sbx_db_take(k->db, KEEPER_DB_WAIT_MS, err);
 
@@ -176,8 +188,7 @@ static void end_op(struct keeper *k, const struct op *op, enum op_end end, const
 	switch (end) {
 	case OP_DONE:
 	case OP_FAILED:
-	case OP_LOST:
-		return;
+	case OP_LOST: return;
 	case OP_STALE:
 		rc = keeper_run(k, &sbx_stmt_keeper_op_end,
 			SBX_PARAMS(sbx_p_i(op->id), sbx_p_z(k->id), sbx_p_z("stale"), sbx_p_null(), sbx_p_null()), NULL,
@@ -199,15 +210,22 @@ static void end_op(struct keeper *k, const struct op *op, enum op_end end, const
 static void work_on(struct keeper *k, const struct op *op)
 {
 	static const char *const names[] = {
-		[OP_DONE] = "op.done", [OP_STALE] = "op.stale", [OP_LOST] = "op.lost",
-		[OP_RELEASED] = "op.released", [OP_RETRY] = "op.retry", [OP_FAILED] = "op.failed",
+		[OP_DONE] = "op.done",
+		[OP_STALE] = "op.stale",
+		[OP_LOST] = "op.lost",
+		[OP_RELEASED] = "op.released",
+		[OP_RETRY] = "op.retry",
+		[OP_FAILED] = "op.failed",
 	};
 	struct sbx_err err = SBX_ERR_INIT;
 	enum op_end end = op->is_start ? keeper_start(k, op, &err) : keeper_stop(k, op, &err);
 	const struct sbx_kv kv[] = {
-		sbx_kv_i("op", op->id), sbx_kv_s("verb", op->is_start ? "start" : "stop"),
-		sbx_kv_s("machine", op->machine), sbx_kv_i("attempt", op->attempts),
-		sbx_kv_i("waited_ms", op->age_ms), sbx_kv_i("dur_ms", sbx_mono_ms() - op->taken_ms),
+		sbx_kv_i("op", op->id),
+		sbx_kv_s("verb", op->is_start ? "start" : "stop"),
+		sbx_kv_s("machine", op->machine),
+		sbx_kv_i("attempt", op->attempts),
+		sbx_kv_i("waited_ms", op->age_ms),
+		sbx_kv_i("dur_ms", sbx_mono_ms() - op->taken_ms),
 	};
 
 	end_op(k, op, end, &err);

@@ -139,8 +139,7 @@ static int meet_unknown(struct keeper *k, const struct sbx_vm_domain *d, struct 
 static int meet(struct keeper *k, const struct sbx_vm_domain *d, enum standing standing, struct sbx_err *err)
 {
 	switch (standing) {
-	case UNKNOWN:
-		return meet_unknown(k, d, err);
+	case UNKNOWN: return meet_unknown(k, d, err);
 	case LIVE:
 		/* The database came back to its senses. */
 		if (!d->unknown_since_us)
@@ -150,8 +149,7 @@ static int meet(struct keeper *k, const struct sbx_vm_domain *d, enum standing s
 	case GONE:
 		sbx_log(SBX_LOG_WARN, "reconcile.stray", sbx_kv_s("machine", d->id));
 		return sbx_vm_destroy(k->vm, d->id, err) < 0 ? -1 : sbx_vm_files_drop(k->vm, d->id, err);
-	case IN_WORK:
-		return 0;
+	case IN_WORK: return 0;
 	}
 	return 0;
 }
@@ -214,7 +212,7 @@ static int meet_rows(struct keeper *k, const struct scene *s, struct sbx_err *er
 /* Files of machines that the database knows as gone. Those of machines it does not know are left. */
 static int sweep_files(struct keeper *k, const struct scene *s, struct sbx_err *err)
 {
-	sbx_auto_free char (*ids)[SBX_UUID_SIZE] = NULL;
+	sbx_auto_free char(*ids)[SBX_UUID_SIZE] = NULL;
 	sbx_auto_res struct sbx_res *r = NULL;
 	sbx_auto_buf struct sbx_buf list;
 	size_t n = 0;

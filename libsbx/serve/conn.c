@@ -98,8 +98,8 @@ static int read_body(struct conn *c, int64_t max, struct sbx_err *err)
 	if (text && !sbx_str_i64(sbx_str_of(text), 0, INT64_MAX, &n))
 		return SBX_FAIL(err, SBX_E_MALFORMED, "The Content-Length is no number");
 	if (n > max)
-		return SBX_FAIL(err, SBX_E_TOO_LARGE, "The body has %lld bytes; at most %lld are accepted", (long long)n,
-			(long long)max);
+		return SBX_FAIL(err, SBX_E_TOO_LARGE, "The body has %lld bytes; at most %lld are accepted",
+			(long long)n, (long long)max);
 	p = sbx_arena_alloc(c->x.call.arena, (size_t)n + 1);
 	if (!p)
 		return SBX_FAIL(err, SBX_E_NOMEM, "Out of memory");
@@ -180,8 +180,9 @@ bool conn_stream_head(struct conn *c)
 	bool events = c->x.stream == SBX_STREAM_EVENTS || c->x.stream_now;
 
 	c->x.streaming = true;
-	put(c, events ? SBX_STR("Status: 200\r\nContent-Type: text/event-stream\r\n")
-		      : SBX_STR("Status: 200\r\nContent-Type: application/json\r\n"));
+	put(c,
+		events ? SBX_STR("Status: 200\r\nContent-Type: text/event-stream\r\n")
+		       : SBX_STR("Status: 200\r\nContent-Type: application/json\r\n"));
 	put(c, SBX_STR("Cache-Control: no-cache, no-transform\r\nX-Accel-Buffering: no\r\n\r\n"));
 	return conn_stream_beat(c);
 }

@@ -19,7 +19,7 @@
 #include "sbx/log.h"
 #include "serve/serve_priv.h"
 
-#define SILENT_S 30L        /* boxd says something every 10 s: this long without is a dead transport */
+#define SILENT_S 30L /* boxd says something every 10 s: this long without is a dead transport */
 #define CONNECT_MS 3000L
 #define CONNECTIONS_KEPT 512L
 #define EVENTS 64
@@ -38,7 +38,7 @@ struct loop {
 	int64_t curl_due_ms; /* when curl wants to be called; INT64_MAX: not */
 	struct sbx_listener *listener;
 	int64_t listener_due_ms;
-	struct conn *parked; /* list */
+	struct conn *parked;  /* list */
 	pthread_mutex_t lock; /* inbox, flags */
 	struct queue inbox;
 	bool abort, quit;
@@ -162,7 +162,8 @@ static bool transfer_start(struct loop *l, struct conn *c)
 		return false;
 	*t = (struct transfer){ .curl = curl_easy_init(), .conn = c };
 	c->transfer = t;
-	if (t->curl && transfer_setup(t, c->x.call.wait.request) && curl_multi_add_handle(l->multi, t->curl) == CURLM_OK)
+	if (t->curl && transfer_setup(t, c->x.call.wait.request) &&
+		curl_multi_add_handle(l->multi, t->curl) == CURLM_OK)
 		return true;
 	transfer_end(l, c);
 	return false;
@@ -200,8 +201,8 @@ static void transfers_reap(struct loop *l)
 static int on_socket(CURL *h, curl_socket_t fd, int what, void *arg, void *known)
 {
 	struct loop *l = arg;
-	struct epoll_event e = event_of((what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u),
-		(uint64_t)fd, TAG_CURL);
+	struct epoll_event e = event_of(
+		(what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u), (uint64_t)fd, TAG_CURL);
 
 	(void)h;
 	if (what == CURL_POLL_REMOVE) {
@@ -359,15 +360,9 @@ static void on_event(struct loop *l, const struct epoll_event *e)
 	int running, mask;
 
 	switch (e->data.u64 & 3) {
-	case TAG_WAKE:
-		(void)!read(l->wake_fd, &count, sizeof(count));
-		break;
-	case TAG_LISTENER:
-		l->listener_due_ms = 0;
-		break;
-	case TAG_CONN:
-		drop(l, (struct conn *)(uintptr_t)(value << 2));
-		break;
+	case TAG_WAKE: (void)!read(l->wake_fd, &count, sizeof(count)); break;
+	case TAG_LISTENER: l->listener_due_ms = 0; break;
+	case TAG_CONN: drop(l, (struct conn *)(uintptr_t)(value << 2)); break;
 	case TAG_CURL:
 		mask = (e->events & EPOLLIN ? CURL_CSELECT_IN : 0) | (e->events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
 			(e->events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);

@@ -46,10 +46,10 @@ struct server {
 /* conn.c */
 struct conn *conn_new(struct server *s, int fd);
 void conn_free(struct server *s, struct conn *c);
-bool conn_read(struct server *s, struct conn *c);        /* a request into c->x; false: the peer is gone */
-void conn_reply(struct conn *c);                         /* sends c->x.out and ends the exchange */
-bool conn_stream_head(struct conn *c);                   /* begins the stream; false: the peer is gone */
-bool conn_stream_beat(struct conn *c);                   /* keeps it alive */
+bool conn_read(struct server *s, struct conn *c); /* a request into c->x; false: the peer is gone */
+void conn_reply(struct conn *c);                  /* sends c->x.out and ends the exchange */
+bool conn_stream_head(struct conn *c);            /* begins the stream; false: the peer is gone */
+bool conn_stream_beat(struct conn *c);            /* keeps it alive */
 void exchange_done(struct sbx_exchange *x);
 
 /* server.c: gives a parked connection back to the threads. */

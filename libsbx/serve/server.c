@@ -148,8 +148,9 @@ static void drain(struct server *s)
 
 int sbx_serve(const struct sbx_app *app, const char *conninfo, int listen_fd, int stop_fd, struct sbx_err *err)
 {
-	struct server s = { .app = app, .epoll = -1, .listen_fd = listen_fd, .ready_fd = -1,
-		.ready_lock = PTHREAD_MUTEX_INITIALIZER };
+	struct server s = {
+		.app = app, .epoll = -1, .listen_fd = listen_fd, .ready_fd = -1, .ready_lock = PTHREAD_MUTEX_INITIALIZER
+	};
 	struct pollfd stop = { .fd = stop_fd, .events = POLLIN };
 	int64_t n = 0;
 	pthread_attr_t attr;

@@ -15,11 +15,10 @@ static const struct sbx_tool *const box_tools[] = {
 const struct sbx_catalogue sbx_catalogue_box = {
 	.name = "sbx",
 	.title = "sbx: disposable Linux machines",
-	.instructions =
-		"Each box is a Linux machine of its own, with root, a display and a network. Start one with "
-		"sandbox_start, run commands with sandbox_exec, stop it with sandbox_stop when you are done. "
-		"Long commands: background true, then sandbox_result. If a connection breaks, sandbox_result "
-		"with the execId gives what was missed.",
+	.instructions = "Each box is a Linux machine of its own, with root, a display and a network. Start one with "
+			"sandbox_start, run commands with sandbox_exec, stop it with sandbox_stop when you are done. "
+			"Long commands: background true, then sandbox_result. If a connection breaks, sandbox_result "
+			"with the execId gives what was missed.",
 	.tools = box_tools,
 	.n = SBX_ARRAY_LEN(box_tools),
 };
@@ -57,8 +56,12 @@ void sbx_tool_list(const struct sbx_catalogue *c, struct sbx_jw *w, const char *
 }
 
 static const char *const type_words[] = {
-	[SBX_T_STR] = "string", [SBX_T_INT] = "integer", [SBX_T_BOOL] = "boolean",
-	[SBX_T_STRS] = "array of strings", [SBX_T_OBJS] = "array of objects", [SBX_T_OBJ] = "object",
+	[SBX_T_STR] = "string",
+	[SBX_T_INT] = "integer",
+	[SBX_T_BOOL] = "boolean",
+	[SBX_T_STRS] = "array of strings",
+	[SBX_T_OBJS] = "array of objects",
+	[SBX_T_OBJ] = "object",
 };
 
 static void page_fields(struct sbx_buf *b, const struct sbx_fields *f, int indent)
@@ -104,7 +107,8 @@ enum sbx_step sbx_tool_call(const struct sbx_tool *t, struct sbx_call *call, con
 	if (sbx_schema_decode(call->arena, arguments ? arguments : &none, &t->in, args, err) < 0)
 		return SBX_FAILED;
 	if (call->who.scope == SBX_SCOPE_READ && !(t->flags & SBX_TOOL_READ_ONLY)) {
-		SBX_FAIL(err, SBX_E_FORBIDDEN, "This key may only read; %s needs a key with scope agent or full.", t->name);
+		SBX_FAIL(err, SBX_E_FORBIDDEN, "This key may only read; %s needs a key with scope agent or full.",
+			t->name);
 		return SBX_FAILED;
 	}
 	return t->run(call, args, out, err);

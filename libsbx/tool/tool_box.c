@@ -64,9 +64,10 @@ static bool http_url_ok(const char *v)
 
 static const struct sbx_field service_rows[] = {
 	SBX_IN(struct service_args, name, "name", "what it is called: lower-case letters, digits, single hyphens",
-		.required = true, .min = 1, .max = 32, .pattern = "^[a-z][a-z0-9]*(-[a-z0-9]+)*$", .check = service_name_ok),
-	SBX_IN(struct service_args, port, "port", "TCP port it is published on, on the box itself",
-		.required = true, .min = 1, .max = 65535),
+		.required = true, .min = 1, .max = 32, .pattern = "^[a-z][a-z0-9]*(-[a-z0-9]+)*$",
+		.check = service_name_ok),
+	SBX_IN(struct service_args, port, "port", "TCP port it is published on, on the box itself", .required = true,
+		.min = 1, .max = 65535),
 };
 static const struct sbx_fields service_fields = SBX_FIELDS(service_rows, struct service_args);
 
@@ -75,16 +76,16 @@ static const struct sbx_field start_in[] = {
 		"names and ports that the repo publishes on the box, as `ports:` of a compose file does",
 		.max = SERVICES_MAX, .items = &service_fields),
 	SBX_IN(struct start_args, external_base_url, "externalBaseUrl",
-		"where the services that were not changed live, say a staging host (http or https URL)",
-		.min = 1, .max = 2000, .pattern = "^https?://", .check = http_url_ok),
+		"where the services that were not changed live, say a staging host (http or https URL)", .min = 1,
+		.max = 2000, .pattern = "^https?://", .check = http_url_ok),
 	SBX_IN(struct start_args, secrets, "secrets",
 		"names of your stored secrets that enter the box's environment; others do not", .max = 100),
 	SBX_IN(struct start_args, idle_timeout_min, "idleTimeoutMin",
-		"stop the box after so many minutes without use; without it the box runs until it is stopped",
-		.min = 1, .max = 525600),
+		"stop the box after so many minutes without use; without it the box runs until it is stopped", .min = 1,
+		.max = 525600),
 	SBX_IN(struct start_args, environment, "environment",
-		"what the box is made of, see sandbox_environments; default \"" SBX_DEFAULT_ENVIRONMENT "\"",
-		.min = 1, .max = 32),
+		"what the box is made of, see sandbox_environments; default \"" SBX_DEFAULT_ENVIRONMENT "\"", .min = 1,
+		.max = 32),
 	SBX_IN(struct start_args, idempotency_key, "idempotencyKey",
 		"the same key within 24 hours gives the same box instead of another one", .min = 1, .max = 200),
 };
@@ -114,7 +115,8 @@ static const char *services_json(struct sbx_call *call, const struct sbx_objs *l
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(s[i].name, s[k].name) == 0) {
 				SBX_FAIL(err, SBX_E_INVALID,
-					"`services[%zu].name` is \"%s\" again: each service needs a name of its own", i, s[i].name);
+					"`services[%zu].name` is \"%s\" again: each service needs a name of its own", i,
+					s[i].name);
 				return NULL;
 			}
 		sbx_jw_obj(&w, NULL);
@@ -154,7 +156,8 @@ static enum sbx_step start_check(struct sbx_call *call, struct sbx_jw *out, stru
 		return start_wait(call);
 	if (sbx_streq(box.state, "claimed")) {
 		SBX_FAIL(err, SBX_E_TIMEOUT,
-			"The box %s is still starting. sandbox_status tells when it is ready; sandbox_stop gives it up.", s->id);
+			"The box %s is still starting. sandbox_status tells when it is ready; sandbox_stop gives it up.",
+			s->id);
 		return fail(err);
 	}
 	if (sbx_box_usable(&box, err) < 0)
@@ -187,7 +190,8 @@ static enum sbx_step start(struct sbx_call *call, const void *v, struct sbx_jw *
 		return fail(err);
 	}
 	if (a->secrets.n) {
-		SBX_FAIL(err, SBX_E_INVALID, "There is no secret \"%.60s\". This installation stores no secrets; nothing was started.",
+		SBX_FAIL(err, SBX_E_INVALID,
+			"There is no secret \"%.60s\". This installation stores no secrets; nothing was started.",
 			a->secrets.v[0]);
 		return fail(err);
 	}

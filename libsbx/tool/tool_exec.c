@@ -32,7 +32,8 @@ static const struct sbx_field exec_in[] = {
 	SBX_IN(struct exec_args, id, "id", "the box", .required = true, .min = 1, .max = 100),
 	SBX_IN(struct exec_args, cmd, "cmd", "the command, run as root with /bin/bash -c", .required = true, .min = 1,
 		.max = 1000000),
-	SBX_IN(struct exec_args, cwd, "cwd", "directory to run in, relative to /work, which is the default", .max = 4000),
+	SBX_IN(struct exec_args, cwd, "cwd", "directory to run in, relative to /work, which is the default",
+		.max = 4000),
 	SBX_IN(struct exec_args, timeout_sec, "timeoutSec",
 		"end the command after so long: exitCode 124 and timedOut; default and maximum 3600", .min = 1,
 		.max = SBX_EXEC_TIMEOUT_MAX_S),
@@ -51,18 +52,20 @@ static const struct sbx_field result_in[] = {
 		.max = SBX_EXEC_TIMEOUT_MAX_S),
 };
 
-#define EXEC_OUTPUT                                                                                            \
-	SBX_OUT("stdout", STR, "what it printed; invalid UTF-8 is replaced"),                                  \
-	SBX_OUT("stderr", STR, "what it printed to standard error"),                                           \
-	SBX_OUT("exitCode", INT, "exit code, 128 + signal, or 124 after a time-out; null while it runs",       \
-		.nullable = true),                                                                             \
-	SBX_OUT("bgId", STR, "of a background command, for sandbox_result", .nullable = true),                 \
-	SBX_OUT("execId", STR, "of this command, for sandbox_result"),                                         \
-	SBX_OUT("timedOut", BOOL, "ended because its time was over"),                                          \
-	SBX_OUT("truncated", BOOL, "it printed more than this answer carries; whole in stdoutFile, stderrFile"), \
-	SBX_OUT("durationMs", INT, "how long it ran, so far"),                                                 \
-	SBX_OUT("stdoutFile", STR, "file in the box with all it printed, when there is one", .nullable = true), \
-	SBX_OUT("stderrFile", STR, "the same for standard error", .nullable = true)
+#define EXEC_OUTPUT \
+	SBX_OUT("stdout", STR, "what it printed; invalid UTF-8 is replaced"), \
+		SBX_OUT("stderr", STR, "what it printed to standard error"), \
+		SBX_OUT("exitCode", INT, "exit code, 128 + signal, or 124 after a time-out; null while it runs", \
+			.nullable = true), \
+		SBX_OUT("bgId", STR, "of a background command, for sandbox_result", .nullable = true), \
+		SBX_OUT("execId", STR, "of this command, for sandbox_result"), \
+		SBX_OUT("timedOut", BOOL, "ended because its time was over"), \
+		SBX_OUT("truncated", BOOL, \
+			"it printed more than this answer carries; whole in stdoutFile, stderrFile"), \
+		SBX_OUT("durationMs", INT, "how long it ran, so far"), \
+		SBX_OUT("stdoutFile", STR, "file in the box with all it printed, when there is one", \
+			.nullable = true), \
+		SBX_OUT("stderrFile", STR, "the same for standard error", .nullable = true)
 
 static const struct sbx_field exec_out[] = { EXEC_OUTPUT };
 static const struct sbx_field result_out[] = {
@@ -270,7 +273,8 @@ static enum sbx_step result(struct sbx_call *call, const void *v, struct sbx_jw 
 		SBX_UNREACHABLE();
 	r->purpose = SBX_BOXTOKEN_RESULT;
 	r->timeout_ms = a->wait_sec.v * 1000 + ANSWER_SLACK_MS;
-	r->path = sbx_arena_printf(call->arena, "/v1/result?id=%s&waitMs=%lld", r->exec_id, (long long)a->wait_sec.v * 1000);
+	r->path = sbx_arena_printf(
+		call->arena, "/v1/result?id=%s&waitMs=%lld", r->exec_id, (long long)a->wait_sec.v * 1000);
 	if (!r->path) {
 		SBX_FAIL(err, SBX_E_NOMEM, "Out of memory");
 		return SBX_FAILED;
@@ -281,8 +285,9 @@ static enum sbx_step result(struct sbx_call *call, const void *v, struct sbx_jw 
 const struct sbx_tool sbx_tool_sandbox_exec = {
 	.name = "sandbox_exec",
 	.title = "Run a command",
-	.description = "Runs a command in a box and returns what it printed and its exit code. Standard input is empty. "
-		       "For the display run with DISPLAY=:99.",
+	.description =
+		"Runs a command in a box and returns what it printed and its exit code. Standard input is empty. "
+		"For the display run with DISPLAY=:99.",
 	.in = SBX_FIELDS(exec_in, struct exec_args),
 	.out = SBX_OUT_FIELDS(exec_out),
 	.flags = SBX_TOOL_DESTRUCTIVE | SBX_TOOL_OPEN_WORLD,
@@ -292,8 +297,9 @@ const struct sbx_tool sbx_tool_sandbox_exec = {
 const struct sbx_tool sbx_tool_sandbox_result = {
 	.name = "sandbox_result",
 	.title = "Result of a command",
-	.description = "Waits for a command that sandbox_exec began and returns what sandbox_exec would have. Kept for an "
-		       "hour after its end, while the box lives.",
+	.description =
+		"Waits for a command that sandbox_exec began and returns what sandbox_exec would have. Kept for an "
+		"hour after its end, while the box lives.",
 	.in = SBX_FIELDS(result_in, struct result_args),
 	.out = SBX_OUT_FIELDS(result_out),
 	.flags = SBX_TOOL_READ_ONLY | SBX_TOOL_IDEMPOTENT,

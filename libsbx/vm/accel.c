@@ -58,8 +58,7 @@ int sbx_accel_pick(const char *wanted, struct sbx_str cpuinfo, bool kvm_opens, e
 	return 0;
 }
 
-int sbx_accel_detect(const char *wanted, enum sbx_accel *ret, char reason[SBX_ACCEL_REASON_SIZE],
-	struct sbx_err *err)
+int sbx_accel_detect(const char *wanted, enum sbx_accel *ret, char reason[SBX_ACCEL_REASON_SIZE], struct sbx_err *err)
 {
 	sbx_auto_close int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
 	sbx_auto_buf struct sbx_buf cpuinfo;

@@ -37,8 +37,8 @@ static int parse_cidr(const char *cidr, uint32_t *ret_base, int *ret_prefix, str
 	return 0;
 }
 
-int sbx_slot_space_init(struct sbx_slot_space *space, const char *cidr, const char *tag, int64_t uid_base,
-	struct sbx_err *err)
+int sbx_slot_space_init(
+	struct sbx_slot_space *space, const char *cidr, const char *tag, int64_t uid_base, struct sbx_err *err)
 {
 	struct sbx_slot_space s = { 0 };
 	uint32_t size;

@@ -56,8 +56,8 @@ static int describe(const struct sbx_vm *vm, virDomainPtr dom, struct sbx_vm_dom
 	return 1;
 }
 
-virDomainPtr vm_domain_ours(struct sbx_vm *vm, virConnectPtr conn, const char *id, struct sbx_vm_domain *ret,
-	struct sbx_err *err)
+virDomainPtr vm_domain_ours(
+	struct sbx_vm *vm, virConnectPtr conn, const char *id, struct sbx_vm_domain *ret, struct sbx_err *err)
 {
 	virDomainPtr dom = virDomainLookupByUUIDString(conn, id);
 	int rc;
@@ -213,15 +213,17 @@ static int mark_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, s
 		return -1;
 	snprintf(xml, sizeof(xml), "<unknown since_us='%" PRId64 "'/>", a->number);
 	/* The note goes on first and comes off last: a domain that was paused never lacks it. */
-	if (a->number && virDomainSetMetadata(dom, VIR_DOMAIN_METADATA_ELEMENT, xml, "sbxu", SBX_VM_XMLNS_UNKNOWN,
-				 VIR_DOMAIN_AFFECT_LIVE) < 0)
+	if (a->number &&
+		virDomainSetMetadata(dom, VIR_DOMAIN_METADATA_ELEMENT, xml, "sbxu", SBX_VM_XMLNS_UNKNOWN,
+			VIR_DOMAIN_AFFECT_LIVE) < 0)
 		return VM_FAIL(err, "marking a domain");
 	if (a->number && d.is_running && virDomainSuspend(dom) < 0)
 		return VM_FAIL(err, "pausing a domain");
 	if (!a->number && d.is_paused && resume(dom) < 0)
 		return VM_FAIL(err, "resuming a domain");
-	if (!a->number && virDomainSetMetadata(dom, VIR_DOMAIN_METADATA_ELEMENT, NULL, "sbxu", SBX_VM_XMLNS_UNKNOWN,
-				  VIR_DOMAIN_AFFECT_LIVE) < 0)
+	if (!a->number &&
+		virDomainSetMetadata(dom, VIR_DOMAIN_METADATA_ELEMENT, NULL, "sbxu", SBX_VM_XMLNS_UNKNOWN,
+			VIR_DOMAIN_AFFECT_LIVE) < 0)
 		return VM_FAIL(err, "unmarking a domain");
 	return 0;
 }
@@ -267,8 +269,7 @@ static int profile_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a
 	return sbx_buf_ok(&a->data, err);
 }
 
-int sbx_vm_profile_get(struct sbx_vm *vm, const char *path, bool kvm, struct sbx_vm_profile *ret,
-	struct sbx_err *err)
+int sbx_vm_profile_get(struct sbx_vm *vm, const char *path, bool kvm, struct sbx_vm_profile *ret, struct sbx_err *err)
 {
 	vm_auto_args struct vm_args *a = vm_args_new(NULL);
 	struct sbx_err e = SBX_ERR_INIT;

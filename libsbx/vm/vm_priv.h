@@ -57,8 +57,8 @@ int vm_fail(struct sbx_err *err, const char *where, const char *what);
 
 const struct sbx_vm_conf *vm_conf(const struct sbx_vm *vm);
 /* The domain of that id when it is ours: NULL with SBX_E_NOT_FOUND, or SBX_E_CONFLICT for a stranger's. */
-virDomainPtr vm_domain_ours(struct sbx_vm *vm, virConnectPtr conn, const char *id, struct sbx_vm_domain *ret,
-	struct sbx_err *err);
+virDomainPtr vm_domain_ours(
+	struct sbx_vm *vm, virConnectPtr conn, const char *id, struct sbx_vm_domain *ret, struct sbx_err *err);
 void vm_domain_auto(virDomainPtr *dom);
 #define vm_auto_domain SBX_CLEANUP(vm_domain_auto)
 

@@ -11,7 +11,13 @@
 
 /* Best first. What Haswell has (AVX2, BMI) many programs expect today; Nehalem is x86-64-v2. */
 static const char *const kvm_models[] = {
-	"Haswell-noTSX-IBRS", "Haswell-noTSX", "EPYC", "SandyBridge", "Westmere", "Nehalem", "qemu64",
+	"Haswell-noTSX-IBRS",
+	"Haswell-noTSX",
+	"EPYC",
+	"SandyBridge",
+	"Westmere",
+	"Nehalem",
+	"qemu64",
 };
 /* Emulated instructions cost time: the plain model boots faster than what has AVX. */
 static const char *const tcg_models[] = { "Nehalem", "Westmere", "qemu64" };
@@ -116,7 +122,8 @@ int sbx_vm_profile_load(const char *path, struct sbx_vm_profile *ret, struct sbx
 			continue;
 		for (size_t i = 0; i < SBX_ARRAY_LEN(rows); i++)
 			if (sbx_str_eqz(key, rows[i].key) && !sbx_str_copyz(line, rows[i].dst, rows[i].cap))
-				return SBX_FAIL(err, SBX_E_INVALID, "%s: the value of %s is too long", path, rows[i].key);
+				return SBX_FAIL(
+					err, SBX_E_INVALID, "%s: the value of %s is too long", path, rows[i].key);
 	}
 	if (!p.emulator[0] || !p.machine[0] || !p.cpu_tcg[0])
 		return SBX_FAIL(err, SBX_E_INVALID, "%s is not complete: remove it, and it is made again", path);

@@ -98,8 +98,8 @@ static int file_unlink(const char *dir, const char *id, const char *suffix, stru
 	return 0;
 }
 
-static int volume_drop(struct sbx_vm *vm, virStoragePoolPtr pool, const char *id, const char *suffix,
-	struct sbx_err *err)
+static int volume_drop(
+	struct sbx_vm *vm, virStoragePoolPtr pool, const char *id, const char *suffix, struct sbx_err *err)
 {
 	SBX_CLEANUP(volume_auto) virStorageVolPtr vol = NULL;
 	char name[80];
@@ -119,8 +119,9 @@ static int volume_drop(struct sbx_vm *vm, virStoragePoolPtr pool, const char *id
 
 static void permissions(struct sbx_buf *b, const struct vm_args *a)
 {
-	sbx_buf_addf(b, "<permissions><mode>0600</mode><owner>%" PRIu32 "</owner><group>%" PRIu32
-			"</group></permissions>", a->uid, a->gid);
+	sbx_buf_addf(b,
+		"<permissions><mode>0600</mode><owner>%" PRIu32 "</owner><group>%" PRIu32 "</group></permissions>",
+		a->uid, a->gid);
 }
 
 static virStorageVolPtr volume_create(virStoragePoolPtr pool, struct sbx_buf *xml, struct sbx_err *err)
@@ -210,8 +211,8 @@ static int make_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, s
 	return overlay_make(pool, a, err) < 0 ? -1 : config_make(conn, pool, a, err);
 }
 
-int sbx_vm_volumes_make(struct sbx_vm *vm, const char *id, int64_t disk_gib, const char *root_image,
-	uint32_t uid, uint32_t gid, struct sbx_str config, struct sbx_err *err)
+int sbx_vm_volumes_make(struct sbx_vm *vm, const char *id, int64_t disk_gib, const char *root_image, uint32_t uid,
+	uint32_t gid, struct sbx_str config, struct sbx_err *err)
 {
 	vm_auto_args struct vm_args *a = vm_args_new(id);
 

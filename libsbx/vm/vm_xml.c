@@ -58,8 +58,9 @@ static void boot(const struct sbx_vm_spec *s, struct sbx_buf *b)
 	sbx_buf_addz(b, "  </features>\n");
 	sbx_buf_addf(b, "  <cpu mode='custom' match='exact' check='%s'>\n", kvm ? "partial" : "none");
 	attr(b, "    <model fallback='forbid'>", kvm ? s->profile->cpu_kvm : s->profile->cpu_tcg, "</model>\n");
-	sbx_buf_addz(b, "  </cpu>\n  <clock offset='utc'/>\n  <on_poweroff>destroy</on_poweroff>\n"
-			"  <on_reboot>restart</on_reboot>\n  <on_crash>destroy</on_crash>\n");
+	sbx_buf_addz(b,
+		"  </cpu>\n  <clock offset='utc'/>\n  <on_poweroff>destroy</on_poweroff>\n"
+		"  <on_reboot>restart</on_reboot>\n  <on_crash>destroy</on_crash>\n");
 }
 
 static void volume(const struct sbx_vm_spec *s, struct sbx_buf *b, const char *suffix)
@@ -71,26 +72,28 @@ static void volume(const struct sbx_vm_spec *s, struct sbx_buf *b, const char *s
 
 static void disks(const struct sbx_vm_spec *s, struct sbx_buf *b)
 {
-	sbx_buf_addz(b, "    <disk type='file' device='disk'>\n"
-			"      <driver name='qemu' type='qcow2' discard='unmap' detect_zeroes='unmap'/>\n");
+	sbx_buf_addz(b,
+		"    <disk type='file' device='disk'>\n"
+		"      <driver name='qemu' type='qcow2' discard='unmap' detect_zeroes='unmap'/>\n");
 	volume(s, b, SBX_VM_OVERLAY_SUFFIX);
 	/* Told explicitly, so that nothing ever guesses a format from content the guest can write. */
 	sbx_buf_addz(b, "      <backingStore type='file'>\n        <format type='raw'/>\n");
 	attr(b, "        <source file='", s->root_image, "'/>\n        <backingStore/>\n      </backingStore>\n");
 	sbx_buf_addz(b, "      <target dev='vda' bus='virtio'/>\n      <serial>sbxroot</serial>\n");
 	pci(b, 2);
-	sbx_buf_addz(b, "    </disk>\n    <disk type='file' device='disk'>\n"
-			"      <driver name='qemu' type='raw'/>\n");
+	sbx_buf_addz(b,
+		"    </disk>\n    <disk type='file' device='disk'>\n"
+		"      <driver name='qemu' type='raw'/>\n");
 	volume(s, b, SBX_VM_CONFIG_SUFFIX);
-	sbx_buf_addz(b, "      <backingStore/>\n      <target dev='vdb' bus='virtio'/>\n      <readonly/>\n"
-			"      <serial>sbxconf</serial>\n");
+	sbx_buf_addz(b,
+		"      <backingStore/>\n      <target dev='vdb' bus='virtio'/>\n      <readonly/>\n"
+		"      <serial>sbxconf</serial>\n");
 	pci(b, 3);
 	sbx_buf_addz(b, "    </disk>\n");
 }
 
 /* A routed tap: libvirt makes it, puts the host's side up and routes the guest's address to it. */
-static void nic(struct sbx_buf *b, const char *mac, const char *host, const char *guest, const char *tap,
-	unsigned slot)
+static void nic(struct sbx_buf *b, const char *mac, const char *host, const char *guest, const char *tap, unsigned slot)
 {
 	sbx_buf_addz(b, "    <interface type='ethernet'>\n");
 	attr(b, "      <mac address='", mac, "'/>\n");
@@ -115,13 +118,15 @@ static void devices(const struct sbx_vm_spec *s, struct sbx_buf *b)
 	/* virtlogd writes it and bounds its size. */
 	attr(b, "    <serial type='file'>\n      <source path='", s->log_dir, "/");
 	attr(b, "", s->id, SBX_VM_LOG_SUFFIX "'/>\n");
-	sbx_buf_addz(b, "      <target type='isa-serial' port='0'>\n        <model name='isa-serial'/>\n"
-			"      </target>\n    </serial>\n"
-			"    <controller type='usb' model='none'/>\n"
-			"    <memballoon model='virtio' freePageReporting='on'>\n");
+	sbx_buf_addz(b,
+		"      <target type='isa-serial' port='0'>\n        <model name='isa-serial'/>\n"
+		"      </target>\n    </serial>\n"
+		"    <controller type='usb' model='none'/>\n"
+		"    <memballoon model='virtio' freePageReporting='on'>\n");
 	pci(b, 6);
-	sbx_buf_addz(b, "    </memballoon>\n    <rng model='virtio'>\n"
-			"      <backend model='random'>/dev/urandom</backend>\n");
+	sbx_buf_addz(b,
+		"    </memballoon>\n    <rng model='virtio'>\n"
+		"      <backend model='random'>/dev/urandom</backend>\n");
 	pci(b, 7);
 	sbx_buf_addz(b, "    </rng>\n  </devices>\n");
 }
@@ -132,8 +137,8 @@ void sbx_vm_xml(const struct sbx_vm_spec *spec, struct sbx_buf *out)
 	boot(spec, out);
 	devices(spec, out);
 	sbx_buf_addz(out, "  <seclabel type='static' model='dac' relabel='no'>\n");
-	sbx_buf_addf(out, "    <label>+%" PRIu32 ":+%" PRIu32 "</label>\n  </seclabel>\n</domain>\n",
-		spec->slot->uid, spec->gid);
+	sbx_buf_addf(out, "    <label>+%" PRIu32 ":+%" PRIu32 "</label>\n  </seclabel>\n</domain>\n", spec->slot->uid,
+		spec->gid);
 }
 
 bool sbx_vm_xml_attr(const char *xml, const char *name, struct sbx_str *ret)

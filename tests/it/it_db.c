@@ -94,8 +94,9 @@ void it_tenant(PGconn *owner, const char *name, char ret_id[37])
 void it_box(PGconn *owner, const char *tenant_id, const char *box_id)
 {
 	char sql[1000];
-	it_value(owner, "insert into sbx.hosts (name, box_cidr, memory_mib, last_seen_at)"
-			" values ('h1', '100.64.0.0/16', 65536, now()) on conflict do nothing");
+	it_value(owner,
+		"insert into sbx.hosts (name, box_cidr, memory_mib, last_seen_at)"
+		" values ('h1', '100.64.0.0/16', 65536, now()) on conflict do nothing");
 	it_value(owner,
 		"insert into sbx.images (unit, name, vcpu, memory_mib, disk_gib, bytes, protocol)"
 		" values ('base-1', 'base', 1, 512, 10, 1, 1) on conflict do nothing");

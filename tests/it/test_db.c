@@ -16,8 +16,7 @@
 static PGconn *owner;
 static char tenant_a[37], tenant_b[37];
 
-static const struct sbx_stmt my_boxes = { "it_my_boxes", "select id from boxes order by id", 0,
-	"id" };
+static const struct sbx_stmt my_boxes = { "it_my_boxes", "select id from boxes order by id", 0, "id" };
 static const struct sbx_stmt echo = { "it_echo",
 	"select $1::text as t, $2::bigint as i, $3::boolean as b, $4::bytea = '\\x00ff'::bytea as "
 	"bin, $5::text as n",
@@ -26,8 +25,8 @@ static const struct sbx_stmt pid = { "it_pid", "select pg_backend_pid() as pid",
 static const struct sbx_stmt divide = { "it_divide", "select 1 / $1::integer as q", 1, "q" };
 static const struct sbx_stmt add_tenant = { "it_add_tenant",
 	"insert into tenants (name) values ($1::text) returning id", 1, "id" };
-static const struct sbx_stmt find_tenant = { "it_find_tenant",
-	"select id from tenants where name = $1::text", 1, "id" };
+static const struct sbx_stmt find_tenant = { "it_find_tenant", "select id from tenants where name = $1::text", 1,
+	"id" };
 static const struct sbx_stmt slow_write = { "it_slow_write",
 	"with s as materialized (select pg_sleep(30)) insert into tenants (name) select 'never' "
 	"from s",
@@ -71,9 +70,8 @@ static void test_values(void **state)
 	const char bytes[] = { 0, (char)0xff };
 	for (int i = 0; i < 2; i++) {
 		must(sbx_db_run(db, NULL, &echo,
-			     SBX_PARAMS(sbx_p_s((struct sbx_str){ "grün'\"\\x", 7 }),
-				     sbx_p_i(INT64_MIN), sbx_p_bool(true), sbx_p_bytes(bytes, 2),
-				     sbx_p_null()),
+			     SBX_PARAMS(sbx_p_s((struct sbx_str){ "grün'\"\\x", 7 }), sbx_p_i(INT64_MIN),
+				     sbx_p_bool(true), sbx_p_bytes(bytes, 2), sbx_p_null()),
 			     &r, &err),
 			&err);
 		assert_int_equal(sbx_res_rows(r), 1);
@@ -90,16 +88,15 @@ static void test_values(void **state)
 	sbx_db_pool_free(pool);
 }
 
-static void expect(struct sbx_db *db, const struct sbx_stmt *stmt, const struct sbx_param *params,
-	enum sbx_code code, const char *sqlstate)
+static void expect(struct sbx_db *db, const struct sbx_stmt *stmt, const struct sbx_param *params, enum sbx_code code,
+	const char *sqlstate)
 {
 	struct sbx_err err = SBX_ERR_INIT;
 	struct sbx_res *r = NULL;
 	assert_int_equal(sbx_db_run(db, NULL, stmt, params, &r, &err), -1);
 	assert_null(r);
 	if (err.code != code)
-		fail_msg("%s: %s (%s), not %s", stmt->name, sbx_code_wire(err.code), err.detail,
-			sbx_code_wire(code));
+		fail_msg("%s: %s (%s), not %s", stmt->name, sbx_code_wire(err.code), err.detail, sbx_code_wire(code));
 	assert_string_equal(err.sqlstate, sqlstate);
 }
 
@@ -121,10 +118,8 @@ static void test_errors(void **state)
 	expect(db, &add_tenant, SBX_PARAMS(sbx_p_z("db-a")), SBX_E_CONFLICT, "23505");
 	expect(db, &add_tenant, SBX_PARAMS(sbx_p_z("NO")), SBX_E_INVALID, "23514");
 	expect(db, &add_tenant, SBX_PARAMS(sbx_p_z("bad\xff")), SBX_E_INVALID, "22021");
-	expect(db, &add_tenant, SBX_PARAMS(sbx_p_s((struct sbx_str){ "a\0b", 3 })), SBX_E_INVALID,
-		"");
-	expect(db, &sbx_stmt_tenant_add, SBX_PARAMS(sbx_p_z("t"), sbx_p_z("none")), SBX_E_CONFLICT,
-		"23503");
+	expect(db, &add_tenant, SBX_PARAMS(sbx_p_s((struct sbx_str){ "a\0b", 3 })), SBX_E_INVALID, "");
+	expect(db, &sbx_stmt_tenant_add, SBX_PARAMS(sbx_p_z("t"), sbx_p_z("none")), SBX_E_CONFLICT, "23503");
 	expect(db, &cancel, NULL, SBX_E_TIMEOUT, "57014");
 	/* None of it cost the connection. */
 	assert_int_equal(run_pid(db), before);
@@ -250,8 +245,7 @@ static void test_stale_connection(void **state)
 	terminate(before);
 	assert_int_not_equal(run_pid(db), before);
 	terminate(run_pid(db));
-	must(sbx_db_run(db, NULL, &add_tenant, SBX_PARAMS(sbx_p_z("after-stale")), NULL, &err),
-		&err);
+	must(sbx_db_run(db, NULL, &add_tenant, SBX_PARAMS(sbx_p_z("after-stale")), NULL, &err), &err);
 	/* Gone while it was idle. */
 	before = run_pid(db);
 	sbx_db_give(db);
@@ -341,8 +335,7 @@ static void test_cut_while_running(void **state)
 		"with s as materialized (select pg_sleep(0.4)) insert into tenants (name) select "
 		"'unsure' from s",
 		0, "" };
-	static const struct sbx_stmt read = { "it_cut_read", "select pg_sleep(0.4), 7 as n", 0,
-		"pg_sleep,n" };
+	static const struct sbx_stmt read = { "it_cut_read", "select pg_sleep(0.4), 7 as n", 0, "pg_sleep,n" };
 	struct sbx_err err = SBX_ERR_INIT;
 	struct sbx_db_pool *pool = it_pool("sbx_owner", 1);
 	struct sbx_db *db = sbx_db_take(pool, 0, &err);
@@ -414,8 +407,8 @@ static void *crowd_member(void *arg)
 		struct sbx_err err = SBX_ERR_INIT;
 		sbx_auto_db struct sbx_db *db = sbx_db_take(c->pool, 5000, &err);
 		sbx_auto_res struct sbx_res *r = NULL;
-		if (db == NULL || sbx_db_run(db, c->tenant, &my_boxes, NULL, &r, &err) < 0 ||
-			sbx_res_rows(r) != 1 || strcmp(sbx_res_z(r, 0, 0), c->box) != 0)
+		if (db == NULL || sbx_db_run(db, c->tenant, &my_boxes, NULL, &r, &err) < 0 || sbx_res_rows(r) != 1 ||
+			strcmp(sbx_res_z(r, 0, 0), c->box) != 0)
 			c->failures++;
 	}
 	return NULL;
@@ -482,8 +475,8 @@ static const char *const channels[] = { "sbx_ops", "it channel", NULL };
 static struct sbx_listener *listener(struct heard *h)
 {
 	char conninfo[IT_TEXT];
-	struct sbx_listener *l = sbx_listener_new(it_conninfo("sbx_worker", conninfo), "sbx-listen",
-		channels, on_notify, on_connect, h);
+	struct sbx_listener *l = sbx_listener_new(
+		it_conninfo("sbx_worker", conninfo), "sbx-listen", channels, on_notify, on_connect, h);
 	assert_non_null(l);
 	return l;
 }
@@ -504,8 +497,9 @@ static void test_listener(void **state)
 	assert_string_equal(h.last, "it channel:");
 	/* Cut off: it comes back by itself and says so. */
 	PGconn *super = it_connect("postgres");
-	it_value(super, "select pg_terminate_backend(pid, 5000) from pg_stat_activity where"
-			" application_name = 'sbx-listen'");
+	it_value(super,
+		"select pg_terminate_backend(pid, 5000) from pg_stat_activity where"
+		" application_name = 'sbx-listen'");
 	PQfinish(super);
 	assert_true(turn_until(l, &h.connects, 2, 5000));
 	it_value(owner, "notify sbx_ops, 'h2'");

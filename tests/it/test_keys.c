@@ -82,8 +82,7 @@ static void test_refused(void **state)
 static const char *last_used(void)
 {
 	char text[300];
-	snprintf(text, sizeof(text), "select last_used_at from sbx.api_keys where hash = '\\x%s'",
-		hash);
+	snprintf(text, sizeof(text), "select last_used_at from sbx.api_keys where hash = '\\x%s'", hash);
 	return it_value(owner, text);
 }
 

@@ -16,8 +16,8 @@
 static PGconn *super;
 static char dir[] = "/tmp/sbx-migrate.XXXXXX";
 
-static const char *const names[] = { "0001_one.sql", "0001_other.sql", "0002_two.sql",
-	"0003_three.sql", "2_bad.sql", "grants.sql", "views.sql", "notes.txt" };
+static const char *const names[] = { "0001_one.sql", "0001_other.sql", "0002_two.sql", "0003_three.sql", "2_bad.sql",
+	"grants.sql", "views.sql", "notes.txt" };
 
 static void put(const char *name, const char *text)
 {
@@ -54,8 +54,7 @@ static struct run migrate_from(const char *from)
 {
 	char conninfo[IT_TEXT];
 	struct run run = { .rc = -1 };
-	struct sbx_db_pool *pool =
-		sbx_db_pool_new(it_conninfo_of("migrate", "sbx_owner", conninfo), "sbx-test", 1);
+	struct sbx_db_pool *pool = sbx_db_pool_new(it_conninfo_of("migrate", "sbx_owner", conninfo), "sbx-test", 1);
 	struct sbx_db *db = sbx_db_take(pool, 0, &run.err);
 	if (db != NULL)
 		run.rc = sbx_db_migrate(db, from, &run.applied, &run.err);
@@ -100,11 +99,9 @@ static void test_in_order_and_once(void **state)
 	put("0003_three.sql", "insert into one select max(i) + 1 from one;");
 	expect_applied(2);
 	expect_applied(0);
-	assert_string_equal(
-		ask("select string_agg(i::text, ',' order by i) from sbx.one"), "1,2,3");
-	assert_string_equal(
-		ask("select string_agg(version || ' ' || name, ',' order by version) from"
-		    " sbx.schema_migrations"),
+	assert_string_equal(ask("select string_agg(i::text, ',' order by i) from sbx.one"), "1,2,3");
+	assert_string_equal(ask("select string_agg(version || ' ' || name, ',' order by version) from"
+				" sbx.schema_migrations"),
 		"1 0001_one.sql,2 0002_two.sql,3 0003_three.sql");
 	assert_string_equal(ask("select one from sbx.v"), "1");
 }

@@ -31,11 +31,11 @@ static const struct {
 
 static PGconn *role_connection(const char *role)
 {
-	return strcmp(role, "owner") == 0    ? owner
-	       : strcmp(role, "worker") == 0 ? worker
-	       : strcmp(role, "keeper") == 0 ? keeper
-	       : strcmp(role, "admin") == 0  ? admin
-					     : NULL;
+	return strcmp(role, "owner") == 0     ? owner
+		: strcmp(role, "worker") == 0 ? worker
+		: strcmp(role, "keeper") == 0 ? keeper
+		: strcmp(role, "admin") == 0  ? admin
+					      : NULL;
 }
 
 static void check_description(PGconn *pg, const struct sbx_stmt *s)
@@ -143,8 +143,7 @@ static void as_tenant(const char *tenant)
 static void test_forgotten_tenant(void **state)
 {
 	(void)state;
-	static const char *const tables[] = { "tenants", "api_keys", "boxes", "box_runs",
-		"box_events" };
+	static const char *const tables[] = { "tenants", "api_keys", "boxes", "box_runs", "box_events" };
 	char sql[200];
 	for (size_t i = 0; i < SBX_ARRAY_LEN(tables); i++) {
 		snprintf(sql, sizeof(sql), "select count(*) > 0 from sbx.%s", tables[i]);
@@ -154,8 +153,8 @@ static void test_forgotten_tenant(void **state)
 		assert_string_equal(it_value(worker, sql), "0");
 	}
 	assert_string_equal(it_value(worker, "update sbx.boxes set note = 'x' returning id"), "");
-	assert_string_equal(
-		it_sqlstate(worker, "insert into sbx.boxes (tenant_id, id, environment) select id, "
+	assert_string_equal(it_sqlstate(worker,
+				    "insert into sbx.boxes (tenant_id, id, environment) select id, "
 				    "'bcccccccccccccccccccccccccc', 'base'"
 				    " from unnest(array[gen_random_uuid()]) id"),
 		"42501");
@@ -166,20 +165,14 @@ static void test_tenant_sees_its_own(void **state)
 	(void)state;
 	as_tenant(tenant_a);
 	assert_string_equal(it_value(worker, "select string_agg(id, ',') from sbx.boxes"), BOX_A);
-	assert_string_equal(
-		it_value(worker, "select string_agg(name, ',') from sbx.tenants"), "schema-a");
+	assert_string_equal(it_value(worker, "select string_agg(name, ',') from sbx.tenants"), "schema-a");
 	assert_string_equal(it_value(worker, "select count(*) from sbx.api_keys"), "1");
+	assert_string_equal(it_value(worker, "select string_agg(distinct box_id, ',') from sbx.box_events"), BOX_A);
+	assert_string_equal(it_value(worker, "select string_agg(box_id, ',') from sbx.box_runs"), BOX_A);
 	assert_string_equal(
-		it_value(worker, "select string_agg(distinct box_id, ',') from sbx.box_events"),
-		BOX_A);
-	assert_string_equal(
-		it_value(worker, "select string_agg(box_id, ',') from sbx.box_runs"), BOX_A);
-	assert_string_equal(it_value(worker, "update sbx.boxes set note = 'x' where id = '" BOX_B
-					     "' returning id"),
-		"");
+		it_value(worker, "update sbx.boxes set note = 'x' where id = '" BOX_B "' returning id"), "");
 	/* Handing a row to another tenant is refused, and so is its column. */
-	assert_string_equal(
-		it_sqlstate(worker, "update sbx.boxes set tenant_id = gen_random_uuid()"), "42501");
+	assert_string_equal(it_sqlstate(worker, "update sbx.boxes set tenant_id = gen_random_uuid()"), "42501");
 	it_value(worker, "rollback");
 	/* The setting ends with its transaction. */
 	assert_string_equal(it_value(worker, "select count(*) from sbx.boxes"), "0");
@@ -188,17 +181,18 @@ static void test_tenant_sees_its_own(void **state)
 static void test_forced(void **state)
 {
 	(void)state;
-	assert_string_equal(it_value(owner, "select string_agg(relname, ',' order by relname) from "
-					    "pg_class where relnamespace = 'sbx'::regnamespace"
-					    " and relrowsecurity and relforcerowsecurity"),
+	assert_string_equal(it_value(owner,
+				    "select string_agg(relname, ',' order by relname) from "
+				    "pg_class where relnamespace = 'sbx'::regnamespace"
+				    " and relrowsecurity and relforcerowsecurity"),
 		"api_keys,box_events,box_runs,boxes,tenants");
 	/* Whatever belongs to a tenant is in that list. */
-	assert_string_equal(
-		it_value(owner, "select string_agg(c.relname, ',') from pg_class c join "
-				"pg_attribute a on a.attrelid = c.oid"
-				" where c.relnamespace = 'sbx'::regnamespace and c.relkind = 'r' "
-				"and a.attname = 'tenant_id'"
-				" and not (c.relrowsecurity and c.relforcerowsecurity)"),
+	assert_string_equal(it_value(owner,
+				    "select string_agg(c.relname, ',') from pg_class c join "
+				    "pg_attribute a on a.attrelid = c.oid"
+				    " where c.relnamespace = 'sbx'::regnamespace and c.relkind = 'r' "
+				    "and a.attname = 'tenant_id'"
+				    " and not (c.relrowsecurity and c.relforcerowsecurity)"),
 		"");
 }
 
@@ -238,8 +232,7 @@ static void test_worker_rights(void **state)
 	};
 	for (size_t i = 0; i < SBX_ARRAY_LEN(refused); i++)
 		if (strcmp(it_sqlstate(worker, refused[i]), "42501") != 0)
-			fail_msg("sbx_worker: %s: not refused (%s)", refused[i],
-				it_sqlstate(worker, refused[i]));
+			fail_msg("sbx_worker: %s: not refused (%s)", refused[i], it_sqlstate(worker, refused[i]));
 }
 
 static void test_keeper_rights(void **state)
@@ -262,8 +255,7 @@ static void test_keeper_rights(void **state)
 	for (size_t i = 0; i < SBX_ARRAY_LEN(refused); i++)
 		if (strcmp(it_sqlstate(keeper, refused[i]), "42501") != 0)
 			fail_msg("sbx_keeper: %s: not refused", refused[i]);
-	assert_string_equal(
-		it_value(keeper, "select count(distinct tenant_id) >= 2 from sbx.boxes"), "t");
+	assert_string_equal(it_value(keeper, "select count(distinct tenant_id) >= 2 from sbx.boxes"), "t");
 }
 
 static void test_admin_rights(void **state)
@@ -284,12 +276,10 @@ static void test_admin_rights(void **state)
 		if (strcmp(s, "42501") != 0 && strcmp(s, "55000") != 0)
 			fail_msg("sbx_admin: %s: not refused (%s)", refused[i], s);
 	}
-	assert_string_equal(
-		it_value(admin, "select tenant from admin.boxes where id = '" BOX_A "'"),
-		"schema-a");
-	assert_string_equal(
-		it_value(owner, "select count(*) from information_schema.columns"
-				" where table_schema = 'admin' and column_name = 'hash'"),
+	assert_string_equal(it_value(admin, "select tenant from admin.boxes where id = '" BOX_A "'"), "schema-a");
+	assert_string_equal(it_value(owner,
+				    "select count(*) from information_schema.columns"
+				    " where table_schema = 'admin' and column_name = 'hash'"),
 		"0");
 }
 
@@ -300,35 +290,29 @@ static void test_public_has_nothing(void **state)
 	PGconn *super = it_connect("postgres");
 	it_value(super, "drop role if exists nobody_special");
 	it_value(super, "create role nobody_special login");
-	assert_string_equal(
-		it_value(super, "select string_agg(c.oid::regclass::text, ',') from pg_class c"
-				" where c.relnamespace in ('sbx'::regnamespace, "
-				"'admin'::regnamespace) and c.relkind in ('r', 'v')"
-				" and has_table_privilege('nobody_special', c.oid, 'select, "
-				"insert, update, delete, truncate')"),
+	assert_string_equal(it_value(super,
+				    "select string_agg(c.oid::regclass::text, ',') from pg_class c"
+				    " where c.relnamespace in ('sbx'::regnamespace, "
+				    "'admin'::regnamespace) and c.relkind in ('r', 'v')"
+				    " and has_table_privilege('nobody_special', c.oid, 'select, "
+				    "insert, update, delete, truncate')"),
 		"");
-	assert_string_equal(
-		it_value(super,
-			"select string_agg(p.oid::regprocedure::text, ',') from pg_proc p"
-			" where p.pronamespace in ('sbx'::regnamespace, 'admin'::regnamespace)"
-			" and has_function_privilege('nobody_special', p.oid, 'execute')"),
+	assert_string_equal(it_value(super,
+				    "select string_agg(p.oid::regprocedure::text, ',') from pg_proc p"
+				    " where p.pronamespace in ('sbx'::regnamespace, 'admin'::regnamespace)"
+				    " and has_function_privilege('nobody_special', p.oid, 'execute')"),
 		"");
+	assert_string_equal(it_value(super, "select has_database_privilege('nobody_special', 'sbx', 'connect')"), "f");
+	assert_string_equal(it_value(super, "select has_schema_privilege('nobody_special', 'sbx', 'usage')"), "f");
+	it_value(owner,
+		"begin; create table sbx.later (i int); create function sbx.later() "
+		"returns int language sql"
+		" return 1");
 	assert_string_equal(
-		it_value(
-			super, "select has_database_privilege('nobody_special', 'sbx', 'connect')"),
-		"f");
-	assert_string_equal(
-		it_value(super, "select has_schema_privilege('nobody_special', 'sbx', 'usage')"),
-		"f");
-	it_value(owner, "begin; create table sbx.later (i int); create function sbx.later() "
-			"returns int language sql"
-			" return 1");
-	assert_string_equal(
-		it_value(owner,
-			"select has_table_privilege('nobody_special', 'sbx.later', 'select')"),
-		"f");
-	assert_string_equal(it_value(owner, "select has_function_privilege('nobody_special', "
-					    "'sbx.later()', 'execute')"),
+		it_value(owner, "select has_table_privilege('nobody_special', 'sbx.later', 'select')"), "f");
+	assert_string_equal(it_value(owner,
+				    "select has_function_privilege('nobody_special', "
+				    "'sbx.later()', 'execute')"),
 		"f");
 	it_value(owner, "rollback");
 	it_value(super, "drop role nobody_special");
@@ -361,13 +345,12 @@ static void test_notifications(void **state)
 	char machine[37];
 	PGconn *l = it_connect("sbx_owner");
 	it_value(l, "listen sbx_ops; listen sbx_op_done; listen sbx_box; listen sbx_key");
-	snprintf(machine, sizeof(machine), "%s",
-		it_value(l, "select machine_id from sbx.boxes where id = '" BOX_A "'"));
+	snprintf(
+		machine, sizeof(machine), "%s", it_value(l, "select machine_id from sbx.boxes where id = '" BOX_A "'"));
 	it_value(l,
 		"insert into sbx.ops (host, machine_id, verb, generation) select host, id, "
 		"'start', generation"
-		" from sbx.machines where id = (select machine_id from sbx.boxes where id = '" BOX_A
-		"')");
+		" from sbx.machines where id = (select machine_id from sbx.boxes where id = '" BOX_A "')");
 	expect_notify(l, "sbx_ops", "h1");
 	it_value(l, "update sbx.ops set state = 'running' where state = 'queued'");
 	expect_silence(l);
@@ -385,8 +368,9 @@ static void test_notifications(void **state)
 	expect_notify(l, "sbx_key", NULL);
 	it_value(l, "update sbx.tenants set suspended_at = null where name = 'schema-a'");
 	expect_notify(l, "sbx_key", NULL);
-	it_value(l, "begin; update sbx.api_keys set revoked_at = now() where name = 'schema-a'; "
-		    "commit");
+	it_value(l,
+		"begin; update sbx.api_keys set revoked_at = now() where name = 'schema-a'; "
+		"commit");
 	expect_notify(l, "sbx_key", NULL);
 	PQfinish(l);
 }
@@ -396,8 +380,7 @@ static void test_notifications(void **state)
 static void test_worker_stops(void **state)
 {
 	(void)state;
-	static const char call[] =
-		"select sbx.stop_box(sbx.current_tenant(), '" BOX_B "', 'key:k', 'Why.')";
+	static const char call[] = "select sbx.stop_box(sbx.current_tenant(), '" BOX_B "', 'key:k', 'Why.')";
 	as_tenant(tenant_a);
 	assert_string_equal(it_value(worker, call), "");
 	it_value(worker, "rollback");
@@ -405,17 +388,16 @@ static void test_worker_stops(void **state)
 	assert_string_equal(it_value(worker, call), "stopping");
 	assert_string_equal(it_value(worker, call), "stopping");
 	it_value(worker, "commit");
-	assert_string_equal(
-		it_value(owner,
-			"select concat_ws(' ', b.state, b.op, b.reason_code, b.reason, "
-			"m.generation, o.verb, o.generation = m.generation,"
-			" o.caused_by, (select count(*) from sbx.ops x where x.machine_id = m.id),"
-			" (select string_agg(concat_ws('/', kind, from_state, to_state, "
-			"caused_by), ',') from sbx.box_events e"
-			"  where e.box_id = b.id and e.kind <> 'made'))"
-			" from sbx.boxes b join sbx.machines m on m.id = b.machine_id join sbx.ops "
-			"o on o.machine_id = m.id"
-			" where b.id = '" BOX_B "'"),
+	assert_string_equal(it_value(owner,
+				    "select concat_ws(' ', b.state, b.op, b.reason_code, b.reason, "
+				    "m.generation, o.verb, o.generation = m.generation,"
+				    " o.caused_by, (select count(*) from sbx.ops x where x.machine_id = m.id),"
+				    " (select string_agg(concat_ws('/', kind, from_state, to_state, "
+				    "caused_by), ',') from sbx.box_events e"
+				    "  where e.box_id = b.id and e.kind <> 'made'))"
+				    " from sbx.boxes b join sbx.machines m on m.id = b.machine_id join sbx.ops "
+				    "o on o.machine_id = m.id"
+				    " where b.id = '" BOX_B "'"),
 		"stopping stopping stopped Why. 2 stop t key:k 1 stop_asked/ready/stopping/key:k");
 }
 
@@ -424,29 +406,28 @@ static void test_operator_stops(void **state)
 	(void)state;
 	assert_string_equal(it_sqlstate(admin, "select admin.stop_box('bnone')"), "P0002");
 	assert_string_equal(it_value(admin, "select admin.stop_box('" BOX_A "')"), "stopping");
-	assert_string_equal(
-		it_value(admin, "select caused_by from admin.events where box_id = '" BOX_A "'"
-				" and kind = 'stop_asked'"),
+	assert_string_equal(it_value(admin,
+				    "select caused_by from admin.events where box_id = '" BOX_A "'"
+				    " and kind = 'stop_asked'"),
 		"operator:sbx_admin");
 	/* With nothing under it there is nothing to wait for. */
-	it_value(owner, "update sbx.machines set state = 'gone' where id ="
-			" (select machine_id from sbx.boxes where id = '" BOX_A "');"
-			"update sbx.boxes set state = 'ready', op = null where id = '" BOX_A "'");
+	it_value(owner,
+		"update sbx.machines set state = 'gone' where id ="
+		" (select machine_id from sbx.boxes where id = '" BOX_A "');"
+		"update sbx.boxes set state = 'ready', op = null where id = '" BOX_A "'");
 	assert_string_equal(it_value(admin, "select admin.stop_box('" BOX_A "')"), "terminated");
-	assert_string_equal(
-		it_value(owner,
-			"select state || ' ' || (ended_at is not null) || ' ' || coalesce(op, '-')"
-			" from sbx.boxes where id = '" BOX_A "'"),
+	assert_string_equal(it_value(owner,
+				    "select state || ' ' || (ended_at is not null) || ' ' || coalesce(op, '-')"
+				    " from sbx.boxes where id = '" BOX_A "'"),
 		"terminated true -");
 }
 
 static void test_slot_is_unique(void **state)
 {
 	(void)state;
-	static const char add[] =
-		"insert into sbx.machines (host, slot, unit, vcpu, memory_mib, disk_gib,"
-		" control_address, user_address) values ('h1', 900, 'base-1', 1, 1, 1, "
-		"'100.64.0.1', '100.64.0.3')";
+	static const char add[] = "insert into sbx.machines (host, slot, unit, vcpu, memory_mib, disk_gib,"
+				  " control_address, user_address) values ('h1', 900, 'base-1', 1, 1, 1, "
+				  "'100.64.0.1', '100.64.0.3')";
 	it_value(owner, add);
 	assert_string_equal(it_sqlstate(owner, add), "23505");
 	it_value(owner, "update sbx.machines set state = 'gone' where slot = 900");

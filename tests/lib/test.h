@@ -14,10 +14,10 @@
 #define TEST(fn) cmocka_unit_test(fn)
 #define assert_buf(b, z) assert_string_equal(sbx_buf_z(b), (z))
 /* A view equals a literal. */
-#define assert_view(s, z)                                          \
-	do {                                                       \
-		assert_int_equal((s).n, strlen(z));                \
-		assert_memory_equal((s).p, (z), strlen(z));        \
+#define assert_view(s, z) \
+	do { \
+		assert_int_equal((s).n, strlen(z)); \
+		assert_memory_equal((s).p, (z), strlen(z)); \
 	} while (0)
 
 #endif

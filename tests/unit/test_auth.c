@@ -57,14 +57,11 @@ static void test_hmac(void **state)
 	memset(key, 0x0b, 20);
 	assert_int_equal(sbx_hmac_sha256(key, 20, "Hi There", 8, out, NULL), 0);
 	assert_hex(out, 32, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-	assert_int_equal(
-		sbx_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, out, NULL), 0);
+	assert_int_equal(sbx_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, out, NULL), 0);
 	assert_hex(out, 32, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 	memset(key, 0xaa, 131);
 	assert_int_equal(
-		sbx_hmac_sha256(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First",
-			54, out, NULL),
-		0);
+		sbx_hmac_sha256(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54, out, NULL), 0);
 	assert_hex(out, 32, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
@@ -75,8 +72,7 @@ static void test_hkdf(void **state)
 	static const struct {
 		const char *key, *salt, *info, *okm;
 	} rows[] = {
-		{ "0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "000102030405060708090a0b0c",
-			"f0f1f2f3f4f5f6f7f8f9",
+		{ "0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b", "000102030405060708090a0b0c", "f0f1f2f3f4f5f6f7f8f9",
 			"3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5"
 			"b887185865" },
 		{ "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f2021222324252627"
@@ -221,9 +217,8 @@ static void test_boxd_key(void **state)
 	assert_int_equal(sbx_keyring_boxd_key(kr, 7, machine, 0x01020304, a, &err), 0);
 	memcpy(info + 8, machine, 16);
 	memcpy(info + 24, "\1\2\3\4", 4);
-	assert_int_equal(sbx_hkdf_sha256(unhex(K1, master), SBX_STR(""),
-				 (struct sbx_str){ info, 28 }, want, 32, &err),
-		0);
+	assert_int_equal(
+		sbx_hkdf_sha256(unhex(K1, master), SBX_STR(""), (struct sbx_str){ info, 28 }, want, 32, &err), 0);
 	assert_memory_equal(a, want, 32);
 	/* Another epoch, machine or master key is another key. */
 	assert_int_equal(sbx_keyring_boxd_key(kr, 7, machine, 5, b, &err), 0);
@@ -246,10 +241,8 @@ static void test_boxd_token(void **state)
 	struct sbx_boxtoken t;
 	struct sbx_keyring *kr = open_text("7 " K1 "\n", 0600, &err);
 	int64_t before = sbx_wall_us();
-	assert_int_equal(
-		sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, text, &err), 0);
-	assert_int_equal(
-		sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, again, &err), 0);
+	assert_int_equal(sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, text, &err), 0);
+	assert_int_equal(sbx_keyring_boxd_token(kr, SBX_BOXTOKEN_EXEC, 7, machine, 3, 5000, again, &err), 0);
 	assert_string_not_equal(text, again);
 	assert_int_equal(strlen(text), SBX_BOXTOKEN_TEXT);
 	assert_true(sbx_boxtoken_parse(sbx_str_of(text), &t, raw));
@@ -282,8 +275,7 @@ static void test_ids(void **state)
 		assert_int_equal(strlen(uuid), 36);
 		assert_int_equal(uuid[14], '4');
 		assert_non_null(strchr("89ab", uuid[19]));
-		assert_true(
-			uuid[8] == '-' && uuid[13] == '-' && uuid[18] == '-' && uuid[23] == '-');
+		assert_true(uuid[8] == '-' && uuid[13] == '-' && uuid[18] == '-' && uuid[23] == '-');
 	}
 }
 

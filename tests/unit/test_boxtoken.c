@@ -15,8 +15,11 @@
 
 static struct sbx_boxtoken sample(void)
 {
-	struct sbx_boxtoken t = { .purpose = SBX_BOXTOKEN_KILL, .kid = 7, .epoch = 0x01020304,
-		.issued_at_us = 0x0005a1b2c3d4e5f6, .ttl_ms = 30000 };
+	struct sbx_boxtoken t = { .purpose = SBX_BOXTOKEN_KILL,
+		.kid = 7,
+		.epoch = 0x01020304,
+		.issued_at_us = 0x0005a1b2c3d4e5f6,
+		.ttl_ms = 30000 };
 
 	for (uint8_t i = 0; i < 16; i++) {
 		t.machine[i] = (uint8_t)(0x10 + i);
@@ -37,8 +40,15 @@ static void test_layout(void **state)
 	sbx_boxtoken_put(&t, raw);
 	sbx_hexz(raw, sizeof(raw), hex);
 	assert_string_equal(hex,
-		"01" "03" "07" "00" "01020304" "0005a1b2c3d4e5f6" "00007530"
-		"101112131415161718191a1b1c1d1e1f" "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
+		"01"
+		"03"
+		"07"
+		"00"
+		"01020304"
+		"0005a1b2c3d4e5f6"
+		"00007530"
+		"101112131415161718191a1b1c1d1e1f"
+		"a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
 		"eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
 }
 
@@ -167,19 +177,19 @@ static void test_gate(void **state)
 {
 	(void)state;
 	static const struct step rows[] = {
-		{ 100 * S, 1000, 1, 5000, NULL },           /* the first sets the clock */
+		{ 100 * S, 1000, 1, 5000, NULL }, /* the first sets the clock */
 		{ 100 * S, 1000, 1, 5000, "used" },
-		{ 100 * S, 1000, 2, 5000, NULL },           /* same time, another token */
-		{ 99 * S, 1000, 3, 5000, NULL },            /* overtaken on the way, still alive */
+		{ 100 * S, 1000, 2, 5000, NULL }, /* same time, another token */
+		{ 99 * S, 1000, 3, 5000, NULL },  /* overtaken on the way, still alive */
 		{ 99 * S, 1000, 4, 5001, "expired" },
-		{ 101 * S, 1000, 5, 7000, NULL },           /* now is 102 s: just alive */
-		{ 101 * S, 999, 6, 7000, NULL },            /* and the clock went back to the host's */
+		{ 101 * S, 1000, 5, 7000, NULL }, /* now is 102 s: just alive */
+		{ 101 * S, 999, 6, 7000, NULL },  /* and the clock went back to the host's */
 		{ 101 * S, 1000, 5, 7000, "used" },
-		{ 500 * S, 1, 7, 7001, NULL },              /* a thaw, or the host's clock stepped */
-		{ 102 * S, 60000, 8, 7002, "expired" },     /* what was caught before it is worth nothing */
+		{ 500 * S, 1, 7, 7001, NULL },          /* a thaw, or the host's clock stepped */
+		{ 102 * S, 60000, 8, 7002, "expired" }, /* what was caught before it is worth nothing */
 		{ 500 * S, 0, 9, 7001, NULL },
 		{ 500 * S, 0, 10, 7002, "expired" },
-		{ 0, UINT32_MAX, 11, 7002, NULL },          /* a life of 49 days */
+		{ 0, UINT32_MAX, 11, 7002, NULL }, /* a life of 49 days */
 		{ INT64_MAX / 2, UINT32_MAX, 12, 7003, NULL },
 	};
 
@@ -191,17 +201,11 @@ static void test_gate_full(void **state)
 {
 	(void)state;
 	static const struct step rows[] = {
-		{ 100 * S, 60000, 1, 0, NULL },
-		{ 101 * S, 60000, 2, 0, NULL },
-		{ 102 * S, 60000, 3, 0, NULL },
-		{ 101 * S, 60000, 2, 0, "used" },
-		{ 103 * S, 60000, 4, 0, NULL }, /* 1 is forgotten */
-		{ 100 * S, 60000, 1, 0, "stale" },
-		{ 100 * S, 60000, 5, 0, "stale" },
-		{ 101 * S, 60000, 2, 0, "used" },
+		{ 100 * S, 60000, 1, 0, NULL }, { 101 * S, 60000, 2, 0, NULL }, { 102 * S, 60000, 3, 0, NULL },
+		{ 101 * S, 60000, 2, 0, "used" }, { 103 * S, 60000, 4, 0, NULL }, /* 1 is forgotten */
+		{ 100 * S, 60000, 1, 0, "stale" }, { 100 * S, 60000, 5, 0, "stale" }, { 101 * S, 60000, 2, 0, "used" },
 		{ 100 * S + 1, 60000, 6, 0, NULL }, /* 2 is forgotten */
-		{ 101 * S, 60000, 2, 0, "stale" },
-		{ 102 * S, 60000, 3, 0, "used" },
+		{ 101 * S, 60000, 2, 0, "stale" }, { 102 * S, 60000, 3, 0, "used" },
 		{ 104 * S, 60000, 3, 0, "used" }, /* the nonce counts, whatever else it says */
 	};
 

@@ -68,8 +68,8 @@ static void test_end_hostile(void **state)
 		struct sbx_wire_end got = { .exit_code = 77 };
 
 		p[rows[i].at] = (char)rows[i].value;
-		assert_int_equal(sbx_wire_end_read(&(struct sbx_frame){ rows[i].type, { p, rows[i].n } }, &got),
-			rows[i].ok);
+		assert_int_equal(
+			sbx_wire_end_read(&(struct sbx_frame){ rows[i].type, { p, rows[i].n } }, &got), rows[i].ok);
 		if (!rows[i].ok)
 			assert_int_equal(got.exit_code, 77);
 	}

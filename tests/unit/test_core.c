@@ -54,10 +54,20 @@ static void str_numbers(void **state)
 		bool ok;
 		int64_t v;
 	} rows[] = {
-		{ "0", true, 0 }, { "42", true, 42 }, { "-7", true, -7 }, { "9223372036854775807", true, INT64_MAX },
-		{ "-9223372036854775808", true, INT64_MIN }, { "9223372036854775808", false, 0 }, { "", false, 0 },
-		{ "-", false, 0 }, { "+1", false, 0 }, { " 1", false, 0 }, { "1 ", false, 0 }, { "1e3", false, 0 },
-		{ "0x10", false, 0 }, { "--1", false, 0 },
+		{ "0", true, 0 },
+		{ "42", true, 42 },
+		{ "-7", true, -7 },
+		{ "9223372036854775807", true, INT64_MAX },
+		{ "-9223372036854775808", true, INT64_MIN },
+		{ "9223372036854775808", false, 0 },
+		{ "", false, 0 },
+		{ "-", false, 0 },
+		{ "+1", false, 0 },
+		{ " 1", false, 0 },
+		{ "1 ", false, 0 },
+		{ "1e3", false, 0 },
+		{ "0x10", false, 0 },
+		{ "--1", false, 0 },
 	};
 
 	(void)state;
@@ -119,7 +129,8 @@ static void buf_escapers(void **state)
 	} rows[] = {
 		{ sbx_buf_json, { "a\"\\\b\f\n\r\t\x01\x7f/", 11 }, "\"a\\\"\\\\\\b\\f\\n\\r\\t\\u0001\x7f/\"" },
 		{ sbx_buf_json, { "a\0b", 3 }, "\"a\\u0000b\"" },
-		{ sbx_buf_json, { "\xe2\x82\xac\xff\xe2\x82", 6 }, "\"\xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"" },
+		{ sbx_buf_json, { "\xe2\x82\xac\xff\xe2\x82", 6 },
+			"\"\xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"" },
 		{ sbx_buf_json, { "\xed\xa0\x80", 3 }, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"" },
 		{ sbx_buf_xml, { "<a b='c'>&\"\x01", 12 }, "&lt;a b=&#39;c&#39;&gt;&amp;&quot;?" },
 		{ sbx_buf_logfmt, { "plain", 5 }, "plain" },
@@ -184,10 +195,24 @@ static void utf8_rows(void **state)
 		const char *in;
 		int next;
 	} rows[] = {
-		{ "a", 1 }, { "\xc2\x80", 2 }, { "\xc1\x80", 0 }, { "\xc0\xaf", 0 }, { "\xe0\x80\x80", 0 }, { "\xe0\xa0\x80", 3 },
-		{ "\xed\x9f\xbf", 3 }, { "\xed\xa0\x80", 0 }, { "\xf0\x9f\x90\x9f", 4 }, { "\xf0\x80\x80\x80", 0 },
-		{ "\xf4\x8f\xbf\xbf", 4 }, { "\xf4\x90\x80\x80", 0 }, { "\xf5\x80\x80\x80", 0 }, { "\x80", 0 },
-		{ "\xe2\x82", -1 }, { "\xf0\x9f\x90", -1 }, { "\xe2\x28", 0 }, { "", -1 },
+		{ "a", 1 },
+		{ "\xc2\x80", 2 },
+		{ "\xc1\x80", 0 },
+		{ "\xc0\xaf", 0 },
+		{ "\xe0\x80\x80", 0 },
+		{ "\xe0\xa0\x80", 3 },
+		{ "\xed\x9f\xbf", 3 },
+		{ "\xed\xa0\x80", 0 },
+		{ "\xf0\x9f\x90\x9f", 4 },
+		{ "\xf0\x80\x80\x80", 0 },
+		{ "\xf4\x8f\xbf\xbf", 4 },
+		{ "\xf4\x90\x80\x80", 0 },
+		{ "\xf5\x80\x80\x80", 0 },
+		{ "\x80", 0 },
+		{ "\xe2\x82", -1 },
+		{ "\xf0\x9f\x90", -1 },
+		{ "\xe2\x28", 0 },
+		{ "", -1 },
 	};
 
 	(void)state;
@@ -207,9 +232,15 @@ static void enc_round_trips(void **state)
 {
 	static const struct {
 		const char *in, *std, *url;
-	} rows[] = { /* RFC 4648 section 10, and the digits in which the alphabets differ */
-		{ "", "", "" }, { "f", "Zg==", "Zg" }, { "fo", "Zm8=", "Zm8" }, { "foo", "Zm9v", "Zm9v" },
-		{ "foob", "Zm9vYg==", "Zm9vYg" }, { "fooba", "Zm9vYmE=", "Zm9vYmE" }, { "foobar", "Zm9vYmFy", "Zm9vYmFy" },
+	} rows[] = {
+		/* RFC 4648 section 10, and the digits in which the alphabets differ */
+		{ "", "", "" },
+		{ "f", "Zg==", "Zg" },
+		{ "fo", "Zm8=", "Zm8" },
+		{ "foo", "Zm9v", "Zm9v" },
+		{ "foob", "Zm9vYg==", "Zm9vYg" },
+		{ "fooba", "Zm9vYmE=", "Zm9vYmE" },
+		{ "foobar", "Zm9vYmFy", "Zm9vYmFy" },
 		{ "\xfb\xff", "+/8=", "-_8" },
 	};
 	uint8_t out[16];
@@ -357,9 +388,19 @@ static void log_lines_cannot_be_forged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(err_first_wins), TEST(err_codes), TEST(str_numbers), TEST(str_split), TEST(buf_bound_is_sticky),
-		TEST(buf_escapers), TEST(arena_limit_and_defer), TEST(utf8_rows), TEST(enc_round_trips), TEST(clock_texts),
-		TEST(fd_files), TEST(frames_in_any_pieces), TEST(log_lines_cannot_be_forged),
+		TEST(err_first_wins),
+		TEST(err_codes),
+		TEST(str_numbers),
+		TEST(str_split),
+		TEST(buf_bound_is_sticky),
+		TEST(buf_escapers),
+		TEST(arena_limit_and_defer),
+		TEST(utf8_rows),
+		TEST(enc_round_trips),
+		TEST(clock_texts),
+		TEST(fd_files),
+		TEST(frames_in_any_pieces),
+		TEST(log_lines_cannot_be_forged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,13 +13,38 @@ static void check_rows(void **state)
 		const char *text;
 		bool ok;
 	} rows[] = {
-		{ "{}", true }, { " [1, -0.5e+3, true, false, null, \"x\"] ", true }, { "\"\\u20ac\\ud83d\\udc1f\"", true },
-		{ "", false }, { "{", false }, { "{}x", false }, { "{} {}", false }, { "[1,]", false }, { "{\"a\":1,}", false },
-		{ "{a:1}", false }, { "{\"a\" 1}", false }, { "01", false }, { "-", false }, { "1.", false }, { ".5", false },
-		{ "1e", false }, { "+1", false }, { "NaN", false }, { "tru", false }, { "'x'", false }, { "\"a\nb\"", false },
-		{ "\"\\x41\"", false }, { "\"\\u12\"", false }, { "\"\\ud800\"", false }, { "\"\\udc00\"", false },
-		{ "\"\\ud800\\u0041\"", false }, { "\"a\\u0000b\"", false }, { "\"\xff\"", false }, { "\xef\xbb\xbf{}", false },
-		{ "\"", false }, { "\"\\", false }, { "/**/1", false },
+		{ "{}", true },
+		{ " [1, -0.5e+3, true, false, null, \"x\"] ", true },
+		{ "\"\\u20ac\\ud83d\\udc1f\"", true },
+		{ "", false },
+		{ "{", false },
+		{ "{}x", false },
+		{ "{} {}", false },
+		{ "[1,]", false },
+		{ "{\"a\":1,}", false },
+		{ "{a:1}", false },
+		{ "{\"a\" 1}", false },
+		{ "01", false },
+		{ "-", false },
+		{ "1.", false },
+		{ ".5", false },
+		{ "1e", false },
+		{ "+1", false },
+		{ "NaN", false },
+		{ "tru", false },
+		{ "'x'", false },
+		{ "\"a\nb\"", false },
+		{ "\"\\x41\"", false },
+		{ "\"\\u12\"", false },
+		{ "\"\\ud800\"", false },
+		{ "\"\\udc00\"", false },
+		{ "\"\\ud800\\u0041\"", false },
+		{ "\"a\\u0000b\"", false },
+		{ "\"\xff\"", false },
+		{ "\xef\xbb\xbf{}", false },
+		{ "\"", false },
+		{ "\"\\", false },
+		{ "/**/1", false },
 	};
 
 	(void)state;
@@ -56,9 +81,13 @@ static void raw_members(void **state)
 	static const struct {
 		const char *text, *raw; /* raw NULL: none */
 	} rows[] = {
-		{ "{\"id\":1}", "1" }, { "{ \"a\" : {\"id\":7} , \"id\" : \"x\\\"y\" }", "\"x\\\"y\"" },
-		{ "{\"id\":9007199254740991}", "9007199254740991" }, { "{\"id\":null}", "null" }, { "{\"x\":1}", NULL },
-		{ "[1]", NULL }, { "{\"params\":[\"id\",{\"id\":2}],\"id\":-3}", "-3" },
+		{ "{\"id\":1}", "1" },
+		{ "{ \"a\" : {\"id\":7} , \"id\" : \"x\\\"y\" }", "\"x\\\"y\"" },
+		{ "{\"id\":9007199254740991}", "9007199254740991" },
+		{ "{\"id\":null}", "null" },
+		{ "{\"x\":1}", NULL },
+		{ "[1]", NULL },
+		{ "{\"params\":[\"id\",{\"id\":2}],\"id\":-3}", "-3" },
 	};
 	struct sbx_str raw;
 
@@ -166,7 +195,8 @@ static void decode_bad(void **state)
 		{ "{\"text\":\"x\",\"words\":\"a\"}", "`words` must be an array" },
 		{ "{\"text\":\"x\",\"words\":[\"a\",1]}", "`words[1]` must be a string" },
 		{ "{\"text\":\"x\",\"words\":[\"a\",\"b\",\"c\"]}", "`words` must have 0 to 2 entries" },
-		{ "{\"text\":\"x\",\"list\":[{\"name\":\"a\",\"port\":70000}]}", "`list[0].port` must be from 1 to 65535" },
+		{ "{\"text\":\"x\",\"list\":[{\"name\":\"a\",\"port\":70000}]}",
+			"`list[0].port` must be from 1 to 65535" },
 		{ "{\"text\":\"x\",\"list\":[{\"port\":7}]}", "`list[0].name` is missing" },
 		{ "{\"text\":\"x\",\"list\":[7]}", "`list[0]` must be an object" },
 	};
@@ -195,7 +225,8 @@ static void schema_text(void **state)
 	sbx_buf_init(&b, 10000);
 	sbx_jw_init(&w, &b);
 	sbx_schema_write(&w, NULL, &inner_fields);
-	assert_buf(&b, "{\"type\":\"object\",\"properties\":{"
+	assert_buf(&b,
+		"{\"type\":\"object\",\"properties\":{"
 		"\"name\":{\"type\":\"string\",\"description\":\"its name\",\"minLength\":1,\"maxLength\":5},"
 		"\"port\":{\"type\":\"integer\",\"description\":\"its port\",\"minimum\":1,\"maximum\":65535}},"
 		"\"required\":[\"name\",\"port\"],\"additionalProperties\":false}");
@@ -228,8 +259,14 @@ static void conf_rows(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(check_rows), TEST(check_bounds), TEST(raw_members), TEST(writer), TEST(decode_good), TEST(decode_bad),
-		TEST(schema_text), TEST(conf_rows),
+		TEST(check_rows),
+		TEST(check_bounds),
+		TEST(raw_members),
+		TEST(writer),
+		TEST(decode_good),
+		TEST(decode_bad),
+		TEST(schema_text),
+		TEST(conf_rows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,8 +98,10 @@ static void bad_arguments(void **state)
 	static const struct {
 		const char *tool, *arguments, *says;
 	} rows[] = {
-		{ "sandbox_start", "{\"services\":[{\"name\":\"web\",\"port\":70000}]}", "`services[0].port` must be from 1 to 65535" },
-		{ "sandbox_start", "{\"services\":[{\"name\":\"web\",\"port\":0}]}", "`services[0].port` must be from 1 to 65535" },
+		{ "sandbox_start", "{\"services\":[{\"name\":\"web\",\"port\":70000}]}",
+			"`services[0].port` must be from 1 to 65535" },
+		{ "sandbox_start", "{\"services\":[{\"name\":\"web\",\"port\":0}]}",
+			"`services[0].port` must be from 1 to 65535" },
 		{ "sandbox_start", "{\"services\":[{\"name\":\"web\",\"port\":1},{\"name\":\"web\",\"port\":2}]}",
 			"`services[1].name` is \"web\" again: each service needs a name of its own" },
 		{ "sandbox_start", "{\"services\":[{\"name\":\"We b\",\"port\":1}]}",
@@ -117,8 +119,10 @@ static void bad_arguments(void **state)
 		{ "sandbox_start", "[]", "An object is expected" },
 		{ "sandbox_exec", "{\"id\":\"x\",\"cmd\":\"\"}", "`cmd` must not be empty" },
 		{ "sandbox_exec", "{\"id\":\"x\"}", "`cmd` is missing" },
-		{ "sandbox_exec", "{\"id\":\"x\",\"cmd\":\"true\",\"timeoutSec\":3601}", "`timeoutSec` must be from 1 to 3600" },
-		{ "sandbox_exec", "{\"id\":\"x\",\"cmd\":\"true\",\"background\":\"yes\"}", "`background` must be true or false" },
+		{ "sandbox_exec", "{\"id\":\"x\",\"cmd\":\"true\",\"timeoutSec\":3601}",
+			"`timeoutSec` must be from 1 to 3600" },
+		{ "sandbox_exec", "{\"id\":\"x\",\"cmd\":\"true\",\"background\":\"yes\"}",
+			"`background` must be true or false" },
 		{ "sandbox_result", "{\"id\":\"x\"}", "Give `execId` or `bgId`, one of them" },
 		{ "sandbox_result", "{\"id\":\"x\",\"execId\":\"../../etc\"}", "`execId` must match ^[0-9a-f]{32}$" },
 		{ "sandbox_environments", "{\"x\":1}", "`x` is not known here" },
@@ -146,7 +150,10 @@ static void read_keys_change_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(list_is_golden), TEST(page_is_golden), TEST(tools_keep_the_rules), TEST(bad_arguments),
+		TEST(list_is_golden),
+		TEST(page_is_golden),
+		TEST(tools_keep_the_rules),
+		TEST(bad_arguments),
 		TEST(read_keys_change_nothing),
 	};
 

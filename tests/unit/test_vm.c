@@ -1,12 +1,13 @@
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "sbx/fd.h"
 #include "sbx/vm.h"
@@ -101,8 +102,17 @@ static void test_slot_of_tap(void **state)
 		const char *name;
 		int64_t slot;
 	} rows[] = {
-		{ "sm0c0", -1 }, { "sm0u17", 17 }, { "sm0c16383", 16383 }, { "sm0c16384", -1 }, { "sm1c0", -1 },
-		{ "sm0x0", -1 }, { "sm0c", -1 }, { "eth0", -1 }, { "", -1 }, { "sm0c1x", -1 }, { "sm0c-1", -1 },
+		{ "sm0c0", -1 },
+		{ "sm0u17", 17 },
+		{ "sm0c16383", 16383 },
+		{ "sm0c16384", -1 },
+		{ "sm1c0", -1 },
+		{ "sm0x0", -1 },
+		{ "sm0c", -1 },
+		{ "eth0", -1 },
+		{ "", -1 },
+		{ "sm0c1x", -1 },
+		{ "sm0c-1", -1 },
 	};
 	struct sbx_slot_space space;
 
@@ -143,8 +153,8 @@ static void test_accel(void **state)
 		struct sbx_err err = SBX_ERR_INIT;
 		char reason[SBX_ACCEL_REASON_SIZE] = "";
 		enum sbx_accel accel = SBX_ACCEL_TCG;
-		int rc = sbx_accel_pick(rows[i].wanted, sbx_str_of(rows[i].cpuinfo), rows[i].kvm_opens, &accel,
-			reason, &err);
+		int rc = sbx_accel_pick(
+			rows[i].wanted, sbx_str_of(rows[i].cpuinfo), rows[i].kvm_opens, &accel, reason, &err);
 
 		if (rc != rows[i].rc || accel != rows[i].accel || (rc == 0 && !reason[0]))
 			fail_msg("row %zu: rc %d, %s, \"%s\"", i, rc, sbx_accel_name(accel), reason);

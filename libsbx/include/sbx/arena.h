@@ -20,8 +20,8 @@ void sbx_arena_reset(struct sbx_arena *a);           /* same, then usable again 
 void *sbx_arena_alloc(struct sbx_arena *a, size_t n);
 #define sbx_arena_new_array(a, type, count) ((type *)sbx_arena_calloc((a), (count), sizeof(type)))
 void *sbx_arena_calloc(struct sbx_arena *a, size_t count, size_t size);
-const char *sbx_arena_dup(struct sbx_arena *a, struct sbx_str s);  /* NUL added */
-const char *sbx_arena_dupz(struct sbx_arena *a, const char *z);    /* NULL stays NULL */
+const char *sbx_arena_dup(struct sbx_arena *a, struct sbx_str s); /* NUL added */
+const char *sbx_arena_dupz(struct sbx_arena *a, const char *z);   /* NULL stays NULL */
 const char *sbx_arena_printf(struct sbx_arena *a, const char *fmt, ...) SBX_PRINTF(2, 3);
 /* Runs fn(ptr) when the arena is reset or freed. -1 (fn was run at once) when there is no room. */
 int sbx_arena_defer(struct sbx_arena *a, void (*fn)(void *), void *ptr) SBX_MUST_CHECK;

@@ -16,7 +16,12 @@
 #define SBX_NORETURN __attribute__((noreturn))
 #define SBX_CLEANUP(fn) __attribute__((cleanup(fn)))
 #define SBX_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define SBX_STEAL(p) __extension__({ __typeof__(p) stolen_ = (p); (p) = NULL; stolen_; })
+#define SBX_STEAL(p) \
+	__extension__({ \
+		__typeof__(p) stolen_ = (p); \
+		(p) = NULL; \
+		stolen_; \
+	})
 
 /* free() and close() for SBX_CLEANUP: both accept what was never opened (NULL, -1). */
 void sbx_free_auto(void *pp);

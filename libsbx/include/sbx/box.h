@@ -15,7 +15,10 @@
 
 struct sbx_service {
 	const char *name;
-	struct { bool set; int64_t v; } port;
+	struct {
+		bool set;
+		int64_t v;
+	} port;
 };
 
 /* A row of boxes with its machine; strings live in the arena it was read into. */
@@ -24,7 +27,7 @@ struct sbx_box {
 	const char *environment, *services, *external_base_url, *started_from, *note;
 	const char *reason_code, *reason;
 	const char *created_at, *ready_at, *ended_at, *last_used_at; /* RFC 3339, or NULL */
-	int64_t idle_timeout_min; /* 0: none */
+	int64_t idle_timeout_min;                                    /* 0: none */
 	int64_t vcpu, memory_mib, disk_gib;
 	const char *control_address; /* NULL without a machine */
 	uint8_t machine[SBX_MACHINE_ID_SIZE];

@@ -31,7 +31,7 @@
 #define SBX_BOXD_PROTOCOL 1
 #define SBX_BOXD_FRAMES_TYPE "application/x-sbx-frames"
 #define SBX_EXEC_ID_LEN 32u
-#define SBX_EXEC_STREAM_MAX (1024u * 1024u)      /* bytes of each stream that an answer carries */
+#define SBX_EXEC_STREAM_MAX (1024u * 1024u)       /* bytes of each stream that an answer carries */
 #define SBX_EXEC_REQUEST_MAX (2u * 1024u * 1024u) /* bytes of request frames */
 #define SBX_EXEC_FRAME_MAX (1024u * 1024u)
 #define SBX_EXEC_KEEP_MS 10000
@@ -57,10 +57,10 @@ enum sbx_wire_answer {
 /* The END frame's payload, 32 bytes: exit_code be32 | flags be32 | duration_ms be64 | totals be64 × 2. */
 #define SBX_WIRE_END_SIZE 32u
 struct sbx_wire_end {
-	uint32_t exit_code;      /* 0 to 255; 128 + signal when a signal ended it; 124 on time-out */
-	bool running;            /* not ended yet: exit_code means nothing */
+	uint32_t exit_code; /* 0 to 255; 128 + signal when a signal ended it; 124 on time-out */
+	bool running;       /* not ended yet: exit_code means nothing */
 	bool timed_out;
-	bool truncated;          /* more was printed than the answer carries; whole in the log files */
+	bool truncated; /* more was printed than the answer carries; whole in the log files */
 	uint64_t duration_ms;
 	uint64_t out_bytes, err_bytes; /* printed so far */
 };

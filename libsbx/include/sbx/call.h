@@ -29,7 +29,7 @@ struct sbx_box_request {
 	const char *url;
 	const char *authorization; /* header line, or NULL */
 	bool post;
-	struct sbx_str body;       /* lives until the answer */
+	struct sbx_str body; /* lives until the answer */
 	int64_t timeout_ms;
 	/* Takes pieces of the answer's body, on the loop's thread; -1 breaks the transfer off. */
 	int (*sink)(void *arg, long status, struct sbx_str piece);

@@ -70,8 +70,8 @@ void sbx_db_pool_counts(struct sbx_db_pool *pool, int *ret_in_use, int *ret_open
  * transaction carries it). ret may be NULL when no rows are wanted. A read that fails because the
  * pooled connection went stale is tried once more on a new connection, outside transactions.
  */
-int sbx_db_run(struct sbx_db *db, const char *tenant, const struct sbx_stmt *stmt,
-	const struct sbx_param *params, struct sbx_res **ret, struct sbx_err *err) SBX_MUST_CHECK;
+int sbx_db_run(struct sbx_db *db, const char *tenant, const struct sbx_stmt *stmt, const struct sbx_param *params,
+	struct sbx_res **ret, struct sbx_err *err) SBX_MUST_CHECK;
 
 /* BEGIN and the tenant in one round trip; commit or rollback end it; sbx_db_give() rolls back. */
 int sbx_db_begin(struct sbx_db *db, const char *tenant, struct sbx_err *err) SBX_MUST_CHECK;
@@ -98,8 +98,8 @@ void sbx_res_auto(struct sbx_res **r);
  */
 struct sbx_listener;
 typedef void (*sbx_notify_fn)(void *arg, const char *channel, const char *payload);
-struct sbx_listener *sbx_listener_new(const char *conninfo, const char *application,
-	const char *const *channels, sbx_notify_fn on_notify, void (*on_connect)(void *arg), void *arg);
+struct sbx_listener *sbx_listener_new(const char *conninfo, const char *application, const char *const *channels,
+	sbx_notify_fn on_notify, void (*on_connect)(void *arg), void *arg);
 void sbx_listener_free(struct sbx_listener *l);
 /*
  * Does what can be done without blocking and calls the callbacks from this thread. Gives the fd to poll

@@ -35,8 +35,7 @@ struct sbx_err {
 #define SBX_ERR_INIT ((struct sbx_err){ .code = SBX_OK })
 
 /* Sets the error (unless one is set) and gives -1, so that it can be returned. */
-int sbx_err_set(struct sbx_err *err, enum sbx_code code, const char *where, const char *fmt, ...)
-	SBX_PRINTF(4, 5);
+int sbx_err_set(struct sbx_err *err, enum sbx_code code, const char *where, const char *fmt, ...) SBX_PRINTF(4, 5);
 /* Same, with errno's value and text kept in sys and detail. */
 int sbx_err_sys(struct sbx_err *err, enum sbx_code code, int sys, const char *where, const char *fmt, ...)
 	SBX_PRINTF(5, 6);

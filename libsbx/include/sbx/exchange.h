@@ -15,7 +15,7 @@
 #define SBX_REPLY_MAX (64u * 1024u * 1024u)
 
 enum sbx_stream {
-	SBX_STREAM_NEVER, /* the status must be known before the first byte */
+	SBX_STREAM_NEVER,  /* the status must be known before the first byte */
 	SBX_STREAM_BLANKS, /* JSON: blanks before the value keep the connection alive */
 	SBX_STREAM_EVENTS, /* an event stream: comments keep it alive, the body is its last event */
 };
@@ -29,8 +29,8 @@ struct sbx_exchange {
 	} in;
 	struct {
 		int status;
-		const char *type;      /* NULL: no Content-Type, no body */
-		struct sbx_buf head;   /* more header lines, each ended by CRLF */
+		const char *type;    /* NULL: no Content-Type, no body */
+		struct sbx_buf head; /* more header lines, each ended by CRLF */
 		struct sbx_buf body;
 	} out;
 	enum sbx_stream stream; /* what the reply becomes when it takes long */

@@ -16,8 +16,7 @@ int sbx_fd_nonblock(int fd);
 /* The whole file, appended to b (whose max bounds it). */
 int sbx_fd_slurp(const char *path, struct sbx_buf *b, struct sbx_err *err) SBX_MUST_CHECK;
 /* Writes path.tmp, syncs when asked, renames: readers see the old file or the new one, whole. */
-int sbx_fd_replace(const char *path, struct sbx_str data, mode_t mode, bool sync, struct sbx_err *err)
-	SBX_MUST_CHECK;
+int sbx_fd_replace(const char *path, struct sbx_str data, mode_t mode, bool sync, struct sbx_err *err) SBX_MUST_CHECK;
 /* mkdir -p; what exists is fine. */
 int sbx_fd_mkdirs(const char *path, mode_t mode, struct sbx_err *err) SBX_MUST_CHECK;
 

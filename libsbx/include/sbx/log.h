@@ -31,8 +31,8 @@ static inline struct sbx_kv sbx_kv_i(const char *key, int64_t i)
 void sbx_log_open(const char *unit);
 void sbx_log_write(enum sbx_log_level level, const char *evt, const struct sbx_kv *kv, size_t n);
 /* An error object as one line: code, message, detail, errno, SQLSTATE, and kv. */
-void sbx_log_err_write(enum sbx_log_level level, const char *evt, const struct sbx_err *err,
-	const struct sbx_kv *kv, size_t n);
+void sbx_log_err_write(
+	enum sbx_log_level level, const char *evt, const struct sbx_err *err, const struct sbx_kv *kv, size_t n);
 bool sbx_log_on(enum sbx_log_level level);
 
 #define SBX_KV_NONE ((struct sbx_kv){ NULL, NULL, 0 })
@@ -40,7 +40,7 @@ bool sbx_log_on(enum sbx_log_level level);
 #define SBX_KVN_(...) (sizeof(SBX_KVS_(__VA_ARGS__)) / sizeof(struct sbx_kv))
 /* sbx_log(SBX_LOG_INFO, "op.done", sbx_kv_s("box", id), sbx_kv_i("dur_ms", ms)); at least SBX_KV_NONE. */
 #define sbx_log(level, evt, ...) sbx_log_write((level), (evt), SBX_KVS_(__VA_ARGS__), SBX_KVN_(__VA_ARGS__))
-#define sbx_log_err(level, evt, err, ...)                                                            \
+#define sbx_log_err(level, evt, err, ...) \
 	sbx_log_err_write((level), (evt), (err), SBX_KVS_(__VA_ARGS__), SBX_KVN_(__VA_ARGS__))
 
 #endif

@@ -38,30 +38,45 @@ struct sbx_field {
 	const char *help;
 	enum sbx_type type;
 	size_t offset;
-	bool required;       /* input: must be there; output: always there */
-	bool nullable;       /* output: may be null */
-	int64_t min, max;    /* INT: range; STR: length in bytes; STRS and OBJS: count. max 0 = no bound */
-	const char *pattern; /* STR: for the schema; `check` enforces it */
+	bool required;                    /* input: must be there; output: always there */
+	bool nullable;                    /* output: may be null */
+	int64_t min, max;                 /* INT: range; STR: length in bytes; STRS and OBJS: count. max 0 = no bound */
+	const char *pattern;              /* STR: for the schema; `check` enforces it */
 	bool (*check)(const char *value); /* STR, each of STRS: false refuses */
 	const char *const *choices;       /* STR: NULL-ended list of what it may be */
 	const struct sbx_fields *items;   /* OBJS, OBJ */
 };
 
-#define SBX_TYPE_OF(T, m)                                                                            \
-	_Generic(((T *)0)->m, const char *: SBX_T_STR, struct sbx_opt_int: SBX_T_INT,                \
+/* clang-format off: rows in braces stay on a line */
+#define SBX_TYPE_OF(T, m) \
+	_Generic(((T *)0)->m, const char *: SBX_T_STR, struct sbx_opt_int: SBX_T_INT, \
 		struct sbx_opt_bool: SBX_T_BOOL, struct sbx_strs: SBX_T_STRS, struct sbx_objs: SBX_T_OBJS)
 /*
  * Rows. What follows the name (and type) begins with the help text, then what else differs:
  *     SBX_IN(struct exec_args, cmd, "cmd", "what it is", .required = true, .max = 100)
  *     SBX_OUT("id", STR, "what it is", .nullable = true)        always there
  */
-#define SBX_IN(T, m, name_, ...)                                                                     \
-	{ .name = name_, .type = SBX_TYPE_OF(T, m), .offset = offsetof(T, m), .help = __VA_ARGS__ }
-#define SBX_OUT(name_, type_, ...)                                                                   \
-	{ .name = name_, .type = SBX_T_##type_, .required = true, .help = __VA_ARGS__ }
-#define SBX_FIELDS(rows_, T) { rows_, SBX_ARRAY_LEN(rows_), sizeof(T) }
-#define SBX_OUT_FIELDS(rows_) { rows_, SBX_ARRAY_LEN(rows_), 0 }
-#define SBX_NO_FIELDS { NULL, 0, 1 }
+#define SBX_IN(T, m, name_, ...) \
+	{ \
+		.name = name_, .type = SBX_TYPE_OF(T, m), .offset = offsetof(T, m), .help = __VA_ARGS__ \
+	}
+#define SBX_OUT(name_, type_, ...) \
+	{ \
+		.name = name_, .type = SBX_T_##type_, .required = true, .help = __VA_ARGS__ \
+	}
+#define SBX_FIELDS(rows_, T) \
+	{ \
+		rows_, SBX_ARRAY_LEN(rows_), sizeof(T) \
+	}
+#define SBX_OUT_FIELDS(rows_) \
+	{ \
+		rows_, SBX_ARRAY_LEN(rows_), 0 \
+	}
+#define SBX_NO_FIELDS \
+	{ \
+		NULL, 0, 1 \
+	}
+/* clang-format on */
 
 /* Writes the schema of an object with these fields as a value of w. */
 void sbx_schema_write(struct sbx_jw *w, const char *key, const struct sbx_fields *f);

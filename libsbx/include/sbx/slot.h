@@ -23,9 +23,9 @@
 #define SBX_TAP_SIZE 16 /* IFNAMSIZ */
 
 struct sbx_slot_space {
-	uint32_t base;   /* first address, host order */
-	int prefix;      /* 9 to 29 bits */
-	uint32_t slots;  /* numbers of machines are 1 to slots - 1 */
+	uint32_t base;  /* first address, host order */
+	int prefix;     /* 9 to 29 bits */
+	uint32_t slots; /* numbers of machines are 1 to slots - 1 */
 	uint32_t uid_base;
 	char tag[3];
 	char resolver[SBX_ADDR_SIZE];

@@ -33,20 +33,20 @@ const char *sbx_accel_name(enum sbx_accel accel); /* "tcg", "kvm" */
 int sbx_accel_pick(const char *wanted, struct sbx_str cpuinfo, bool kvm_opens, enum sbx_accel *ret,
 	char reason[SBX_ACCEL_REASON_SIZE], struct sbx_err *err) SBX_MUST_CHECK;
 /* The same with what this host has. */
-int sbx_accel_detect(const char *wanted, enum sbx_accel *ret, char reason[SBX_ACCEL_REASON_SIZE],
-	struct sbx_err *err) SBX_MUST_CHECK;
+int sbx_accel_detect(const char *wanted, enum sbx_accel *ret, char reason[SBX_ACCEL_REASON_SIZE], struct sbx_err *err)
+	SBX_MUST_CHECK;
 
 /* What a host's machines are built on, chosen once an installation and kept: saved machines need it. */
 struct sbx_vm_profile {
 	char emulator[128];
-	char machine[32]; /* versioned: pc-q35-7.2 */
+	char machine[32];              /* versioned: pc-q35-7.2 */
 	char cpu_tcg[64], cpu_kvm[64]; /* named models; cpu_kvm is empty where KVM cannot be used */
 };
 /* The newest pc-q35-X.Y of a capabilities text. */
 int sbx_vm_pick_machine(const char *capabilities_xml, char ret[32], struct sbx_err *err) SBX_MUST_CHECK;
 /* The first model of our preference that domain capabilities call usable. */
-int sbx_vm_pick_cpu(const char *domain_capabilities_xml, enum sbx_accel accel, char ret[64],
-	struct sbx_err *err) SBX_MUST_CHECK;
+int sbx_vm_pick_cpu(const char *domain_capabilities_xml, enum sbx_accel accel, char ret[64], struct sbx_err *err)
+	SBX_MUST_CHECK;
 
 /* Everything a domain is made from. */
 struct sbx_vm_spec {
@@ -81,8 +81,7 @@ typedef void (*sbx_vm_stopped_fn)(void *arg, const char *id);
 
 struct sbx_vm;
 /* Starts the event loop (once a process, for its life); connects only when first used. */
-struct sbx_vm *sbx_vm_new(const struct sbx_vm_conf *conf, sbx_vm_stopped_fn on_stopped, void *arg,
-	struct sbx_err *err);
+struct sbx_vm *sbx_vm_new(const struct sbx_vm_conf *conf, sbx_vm_stopped_fn on_stopped, void *arg, struct sbx_err *err);
 void sbx_vm_free(struct sbx_vm *vm); /* NULL ok */
 
 /* Whether libvirt answers; connects again when it was away. */
@@ -94,15 +93,15 @@ uint64_t sbx_vm_connections(struct sbx_vm *vm);
  * Reads the profile from path, or chooses it from what libvirt offers and writes it there.
  * kvm: also a CPU model for KVM is needed.
  */
-int sbx_vm_profile_get(struct sbx_vm *vm, const char *path, bool kvm, struct sbx_vm_profile *ret,
-	struct sbx_err *err) SBX_MUST_CHECK;
+int sbx_vm_profile_get(struct sbx_vm *vm, const char *path, bool kvm, struct sbx_vm_profile *ret, struct sbx_err *err)
+	SBX_MUST_CHECK;
 
 /*
  * Makes the machine's volumes: <id>.qcow2 laid over root_image, and <id>.conf, a small raw drive that
  * holds config. What an earlier attempt left is replaced. Both belong to uid, mode 0600.
  */
-int sbx_vm_volumes_make(struct sbx_vm *vm, const char *id, int64_t disk_gib, const char *root_image,
-	uint32_t uid, uint32_t gid, struct sbx_str config, struct sbx_err *err) SBX_MUST_CHECK;
+int sbx_vm_volumes_make(struct sbx_vm *vm, const char *id, int64_t disk_gib, const char *root_image, uint32_t uid,
+	uint32_t gid, struct sbx_str config, struct sbx_err *err) SBX_MUST_CHECK;
 /* Removes volumes and serial logs of a machine; what is gone already is fine. */
 int sbx_vm_files_drop(struct sbx_vm *vm, const char *id, struct sbx_err *err) SBX_MUST_CHECK;
 /* Ids of the machines that have a volume or a serial log here; freed with free(). */
@@ -122,14 +121,11 @@ struct sbx_vm_domain {
 	int64_t unknown_since_us; /* wall clock; 0: never marked */
 };
 /* The domains of this installation, in no order; freed with free(). */
-int sbx_vm_list(struct sbx_vm *vm, struct sbx_vm_domain **ret, size_t *ret_n, struct sbx_err *err)
-	SBX_MUST_CHECK;
+int sbx_vm_list(struct sbx_vm *vm, struct sbx_vm_domain **ret, size_t *ret_n, struct sbx_err *err) SBX_MUST_CHECK;
 /* One of them, or SBX_E_NOT_FOUND. */
-int sbx_vm_get(struct sbx_vm *vm, const char *id, struct sbx_vm_domain *ret, struct sbx_err *err)
-	SBX_MUST_CHECK;
+int sbx_vm_get(struct sbx_vm *vm, const char *id, struct sbx_vm_domain *ret, struct sbx_err *err) SBX_MUST_CHECK;
 /* Pauses a domain and notes in it since when it is unknown. */
-int sbx_vm_mark_unknown(struct sbx_vm *vm, const char *id, int64_t since_us, struct sbx_err *err)
-	SBX_MUST_CHECK;
+int sbx_vm_mark_unknown(struct sbx_vm *vm, const char *id, int64_t since_us, struct sbx_err *err) SBX_MUST_CHECK;
 /* Takes the note off and lets it run on. */
 int sbx_vm_mark_known(struct sbx_vm *vm, const char *id, struct sbx_err *err) SBX_MUST_CHECK;
 
