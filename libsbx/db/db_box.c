@@ -111,7 +111,7 @@ const struct sbx_stmt sbx_stmt_box_event = {
  * A read that counts as use: last_used_at moves at most every five seconds, so that a busy box does not
  * write for every call.
  */
-/* clang-format off: it takes literals beside macros apart */
+/* clang-format off */
 #define BOX_COLUMNS \
 	"id,state,op,environment,services,external_base_url,started_from,note,reason_code,reason," \
 	"created_at,ready_at,ended_at,last_used_at,idle_timeout_min,vcpu,memory_mib,disk_gib," \
@@ -119,12 +119,12 @@ const struct sbx_stmt sbx_stmt_box_event = {
 #define UTC(column) "to_char(" column " at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') as "
 #define BOX_SELECT \
 	"select b.id, b.state, b.op, b.environment, b.services, b.external_base_url, b.started_from, b.note," \
-	" b.reason_code, b.reason, " UTC("b.created_at") "created_at, " UTC("b.ready_at") "ready_at, " UTC( \
-		"b.ended_at") "ended_at, " UTC("b.last_used_at") "last_used_at, b.idle_timeout_min," \
-								 " m.vcpu, m.memory_mib, m.disk_gib, host(m.control_address) as control_address," \
-								 " replace(m.id::text, '-', '') as machine, m.epoch, m.kid" \
-								 " from boxes b left join machines m on m.id = b.machine_id" \
-								 " where b.tenant_id = current_tenant() and b.id = $1::text"
+	" b.reason_code, b.reason, " UTC("b.created_at") "created_at, " UTC("b.ready_at") "ready_at, " \
+	UTC("b.ended_at") "ended_at, " UTC("b.last_used_at") "last_used_at, b.idle_timeout_min," \
+	" m.vcpu, m.memory_mib, m.disk_gib, host(m.control_address) as control_address," \
+	" replace(m.id::text, '-', '') as machine, m.epoch, m.kid" \
+	" from boxes b left join machines m on m.id = b.machine_id" \
+	" where b.tenant_id = current_tenant() and b.id = $1::text"
 /* clang-format on */
 
 const struct sbx_stmt sbx_stmt_box_get = { "box_get", BOX_SELECT, 1, BOX_COLUMNS };

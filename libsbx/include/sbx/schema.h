@@ -47,7 +47,7 @@ struct sbx_field {
 	const struct sbx_fields *items;   /* OBJS, OBJ */
 };
 
-/* clang-format off: rows in braces stay on a line */
+/* clang-format off */
 #define SBX_TYPE_OF(T, m) \
 	_Generic(((T *)0)->m, const char *: SBX_T_STR, struct sbx_opt_int: SBX_T_INT, \
 		struct sbx_opt_bool: SBX_T_BOOL, struct sbx_strs: SBX_T_STRS, struct sbx_objs: SBX_T_OBJS)
@@ -57,25 +57,12 @@ struct sbx_field {
  *     SBX_OUT("id", STR, "what it is", .nullable = true)        always there
  */
 #define SBX_IN(T, m, name_, ...) \
-	{ \
-		.name = name_, .type = SBX_TYPE_OF(T, m), .offset = offsetof(T, m), .help = __VA_ARGS__ \
-	}
+	{ .name = name_, .type = SBX_TYPE_OF(T, m), .offset = offsetof(T, m), .help = __VA_ARGS__ }
 #define SBX_OUT(name_, type_, ...) \
-	{ \
-		.name = name_, .type = SBX_T_##type_, .required = true, .help = __VA_ARGS__ \
-	}
-#define SBX_FIELDS(rows_, T) \
-	{ \
-		rows_, SBX_ARRAY_LEN(rows_), sizeof(T) \
-	}
-#define SBX_OUT_FIELDS(rows_) \
-	{ \
-		rows_, SBX_ARRAY_LEN(rows_), 0 \
-	}
-#define SBX_NO_FIELDS \
-	{ \
-		NULL, 0, 1 \
-	}
+	{ .name = name_, .type = SBX_T_##type_, .required = true, .help = __VA_ARGS__ }
+#define SBX_FIELDS(rows_, T) { rows_, SBX_ARRAY_LEN(rows_), sizeof(T) }
+#define SBX_OUT_FIELDS(rows_) { rows_, SBX_ARRAY_LEN(rows_), 0 }
+#define SBX_NO_FIELDS { NULL, 0, 1 }
 /* clang-format on */
 
 /* Writes the schema of an object with these fields as a value of w. */
