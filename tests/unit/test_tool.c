@@ -1,5 +1,5 @@
 /*
- * The catalogue: tools/list and the documentation page against golden files (SBX_TEST_REGENERATE=1
+ * The catalogue: tools/list and the documentation page against golden files (SBX_REGENERATE=1
  * rewrites them), and what every tool must keep.
  */
 #include <cjson/cJSON.h>
@@ -15,7 +15,7 @@ static void same_as_file(const struct sbx_buf *b, const char *path)
 	struct sbx_err err = SBX_ERR_INIT;
 	struct sbx_buf golden;
 
-	if (getenv("SBX_TEST_REGENERATE"))
+	if (getenv("SBX_REGENERATE"))
 		assert_int_equal(sbx_fd_replace(path, sbx_buf_str(b), 0644, false, &err), 0);
 	sbx_buf_init(&golden, 1 << 20);
 	assert_int_equal(sbx_fd_slurp(path, &golden, &err), 0);
