@@ -10,9 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sbx/clock.h"
 #include "sbx/log.h"
 
 #define SWEEP_MS 3000
+#define FIRST_ANSWER_MS 100
 
 static void tell_ready(void)
 {
@@ -33,26 +35,38 @@ static int set_up(struct boxd_conf *c, struct sbx_err *err)
 		exec_open(err) < 0)
 		return -1;
 	fd = boxd_net_listen(c, err);
-	return fd < 0 ? -1 : http_open(fd, err);
+	return fd < 0 ? -1 : http_open(fd, c, err);
 }
 
-static void loop(void)
+static void turn(struct pollfd p[2], int wait_ms)
 {
-	struct pollfd p[2] = {
-		{ .fd = http_fd(), .events = POLLIN },
-		{ .fd = exec_watch_fd(), .events = POLLIN },
-	};
+	int watch;
 
+	if (poll(p, 2, wait_ms) < 0)
+		return;
+	if (p[1].revents) {
+		while ((watch = exec_watch_next()) >= 0)
+			http_notify(watch);
+	}
+	http_run();
+}
+
+/* Whoever waits for this box has its answer, or does not ask: the rest of the first start. */
+static int first_start(const struct boxd_conf *c, struct pollfd p[2], struct sbx_err *err)
+{
+	int64_t deadline = sbx_mono_ms() + FIRST_ANSWER_MS;
+
+	while (boxd_net_is_first() && http_answered() == 0 && sbx_ms_left(deadline) > 0)
+		turn(p, sbx_ms_left(deadline));
+	return boxd_net_finish(c, err);
+}
+
+static void loop(struct pollfd p[2])
+{
 	for (;;) {
-		int due = http_due_ms(), watch;
+		int due = http_due_ms();
 
-		if (poll(p, SBX_ARRAY_LEN(p), due < 0 || due > SWEEP_MS ? SWEEP_MS : due) < 0)
-			continue;
-		if (p[1].revents) {
-			while ((watch = exec_watch_next()) >= 0)
-				http_notify(watch);
-		}
-		http_run();
+		turn(p, due < 0 || due > SWEEP_MS ? SWEEP_MS : due);
 		exec_sweep();
 	}
 }
@@ -61,6 +75,7 @@ int main(int argc, char **argv)
 {
 	static struct boxd_conf conf;
 	struct sbx_err err = SBX_ERR_INIT;
+	struct pollfd p[2];
 
 	if (argc == 2 && strcmp(argv[1], "--protocol") == 0) {
 		dprintf(STDOUT_FILENO, "%d\n", SBX_BOXD_PROTOCOL);
@@ -72,7 +87,13 @@ int main(int argc, char **argv)
 		sbx_log_err(SBX_LOG_ERROR, "boxd.start", &err, SBX_KV_NONE);
 		return 1;
 	}
+	p[0] = (struct pollfd){ .fd = http_fd(), .events = POLLIN };
+	p[1] = (struct pollfd){ .fd = exec_watch_fd(), .events = POLLIN };
 	boxd_net_announce(&conf);
+	if (first_start(&conf, p, &err) < 0) {
+		sbx_log_err(SBX_LOG_ERROR, "boxd.start", &err, SBX_KV_NONE);
+		return 1;
+	}
 	tell_ready();
-	loop();
+	loop(p);
 }

@@ -33,11 +33,13 @@ int boxd_conf_read(struct boxd_conf *ret, struct sbx_err *err) SBX_MUST_CHECK;
 int boxd_conf_parse(struct sbx_str json, struct boxd_conf *ret, struct sbx_err *err) SBX_MUST_CHECK;
 
 /*
- * boxd_net.c: puts both interfaces up and leaves this process in the control namespace. The user's
- * interface and names (host name, resolv.conf, hosts) are set at the box's first start only: they are
- * the user's afterwards.
+ * boxd_net.c: puts the control interface up and leaves this process in the control namespace. What else
+ * the box's first start needs (the user's interface, host name, resolv.conf, hosts) comes after the first
+ * answer, and before the first command; later starts leave it alone, it is the user's.
  */
 int boxd_net_setup(const struct boxd_conf *c, struct sbx_err *err) SBX_MUST_CHECK;
+bool boxd_net_is_first(void);
+int boxd_net_finish(const struct boxd_conf *c, struct sbx_err *err) SBX_MUST_CHECK;
 /* Called when boxd can answer. */
 void boxd_net_announce(const struct boxd_conf *c);
 int boxd_net_listen(const struct boxd_conf *c, struct sbx_err *err) SBX_MUST_CHECK;
@@ -82,7 +84,9 @@ bool exec_reader_refused(struct exec_reader *r, struct sbx_err *err);
 bool exec_reader_started(struct exec_reader *r);
 
 /* boxd_http.c */
-int http_open(int listen_fd, struct sbx_err *err) SBX_MUST_CHECK;
+int http_open(int listen_fd, const struct boxd_conf *c, struct sbx_err *err) SBX_MUST_CHECK;
+/* How many requests were answered. */
+uint64_t http_answered(void);
 int http_fd(void);
 void http_run(void);
 /* Wakes the calls that wait on that watch. */

@@ -4,46 +4,45 @@
 #include <ctype.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
+#include "guest/boxd_json.h"
 #include "sbx/enc.h"
 #include "sbx/fd.h"
 
-static void json_done(cJSON **j)
+static struct sbx_str text_of(struct sbx_str o, const char *key)
 {
-	cJSON_Delete(*j);
+	struct sbx_str value, text = { "", 0 };
+
+	if (json_member(o, key, &value))
+		(void)json_string(value, &text);
+	return text;
 }
 
-static const char *text_of(const cJSON *o, const char *key)
+static bool hex_of(struct sbx_str o, const char *key, uint8_t *out, size_t n)
 {
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-
-	return cJSON_IsString(v) ? v->valuestring : NULL;
+	return sbx_hex_decode(text_of(o, key), out, n);
 }
 
-static bool hex_of(const cJSON *o, const char *key, uint8_t *out, size_t n)
+static bool number_of(struct sbx_str o, const char *key, uint32_t max, uint32_t *ret)
 {
-	return sbx_hex_decode(sbx_str_of(text_of(o, key)), out, n);
-}
+	struct sbx_str value;
+	int64_t v;
 
-static bool number_of(const cJSON *o, const char *key, uint32_t max, uint32_t *ret)
-{
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-
-	if (!cJSON_IsNumber(v) || v->valuedouble < 0 || v->valuedouble > max)
+	if (!json_member(o, key, &value) || !sbx_str_i64(value, 0, max, &v))
 		return false;
-	*ret = (uint32_t)v->valuedouble;
-	return *ret == v->valuedouble;
+	*ret = (uint32_t)v;
+	return true;
 }
 
-static bool address_of(const char *z, struct in_addr *ret)
+static bool address_of(struct sbx_str s, struct in_addr *ret)
 {
-	return z && inet_pton(AF_INET, z, ret) == 1;
+	char z[INET_ADDRSTRLEN];
+
+	return sbx_str_copyz(s, z, sizeof(z)) && inet_pton(AF_INET, z, ret) == 1;
 }
 
-static bool mac_of(const char *z, uint8_t mac[6])
+static bool mac_of(struct sbx_str rest, uint8_t mac[6])
 {
-	struct sbx_str rest = sbx_str_of(z), part;
+	struct sbx_str part;
 	size_t n = 0;
 
 	while (sbx_str_split(&rest, ':', &part)) {
@@ -54,44 +53,40 @@ static bool mac_of(const char *z, uint8_t mac[6])
 	return n == 6;
 }
 
-static bool nic_of(const cJSON *o, struct boxd_nic *nic)
+static bool nic_of(struct sbx_str o, struct boxd_nic *nic)
 {
-	const cJSON *dns, *item;
+	struct sbx_str dns, item, text;
 
 	if (!mac_of(text_of(o, "mac"), nic->mac) || !address_of(text_of(o, "address"), &nic->address) ||
 		!address_of(text_of(o, "host"), &nic->host))
 		return false;
-	dns = cJSON_GetObjectItemCaseSensitive(o, "dns");
-	cJSON_ArrayForEach(item, dns) {
-		if (nic->dns_n < SBX_ARRAY_LEN(nic->dns)) {
-			if (!cJSON_IsString(item) || !address_of(item->valuestring, &nic->dns[nic->dns_n]))
-				return false;
-			nic->dns_n++;
-		}
+	if (!json_member(o, "dns", &dns))
+		dns.n = 0;
+	while (nic->dns_n < SBX_ARRAY_LEN(nic->dns) && json_item(&dns, &item)) {
+		if (!json_string(item, &text) || !address_of(text, &nic->dns[nic->dns_n]))
+			return false;
+		nic->dns_n++;
 	}
 	nic->present = true;
 	return true;
 }
 
-static bool hostname_ok(const char *z)
+static bool hostname_ok(struct sbx_str s)
 {
-	size_t n = z ? strlen(z) : 0;
-
-	for (size_t i = 0; i < n; i++) {
-		if (!isalnum((unsigned char)z[i]) && (z[i] != '-' || i == 0))
+	for (size_t i = 0; i < s.n; i++) {
+		if (!isalnum((unsigned char)s.p[i]) && (s.p[i] != '-' || i == 0))
 			return false;
 	}
-	return n > 0 && n < 64;
+	return s.n > 0 && s.n < 64;
 }
 
-int boxd_conf_parse(struct sbx_str json, struct boxd_conf *ret, struct sbx_err *err)
+int boxd_conf_parse(struct sbx_str o, struct boxd_conf *ret, struct sbx_err *err)
 {
-	SBX_CLEANUP(json_done) cJSON *o = cJSON_ParseWithLength(json.p, json.n);
 	struct boxd_conf c = { 0 };
-	const cJSON *user;
+	struct sbx_str sub;
 	uint32_t version, kid;
 
-	if (!cJSON_IsObject(o))
+	if (!json_is_object(o))
 		return SBX_FAIL(err, SBX_E_INVALID, "The config drive holds no JSON object");
 	if (!number_of(o, "version", UINT32_MAX, &version) || version != 1)
 		return SBX_FAIL(err, SBX_E_INVALID, "The config drive has a version not known here");
@@ -101,12 +96,11 @@ int boxd_conf_parse(struct sbx_str json, struct boxd_conf *ret, struct sbx_err *
 	c.kid = (uint8_t)kid;
 	sbx_hexz(c.machine, sizeof(c.machine), c.machine_hex);
 	if (!hostname_ok(text_of(o, "hostname")) ||
-		!sbx_str_copyz(sbx_str_of(text_of(o, "hostname")), c.hostname, sizeof(c.hostname)))
+		!sbx_str_copyz(text_of(o, "hostname"), c.hostname, sizeof(c.hostname)))
 		return SBX_FAIL(err, SBX_E_INVALID, "The config drive's hostname is wrong");
-	if (!nic_of(cJSON_GetObjectItemCaseSensitive(o, "control"), &c.control))
+	if (!json_member(o, "control", &sub) || !nic_of(sub, &c.control))
 		return SBX_FAIL(err, SBX_E_INVALID, "The config drive's control interface is wrong");
-	user = cJSON_GetObjectItemCaseSensitive(o, "user");
-	if (user && !cJSON_IsNull(user) && !nic_of(user, &c.user))
+	if (json_member(o, "user", &sub) && !sbx_str_eqz(sub, "null") && !nic_of(sub, &c.user))
 		return SBX_FAIL(err, SBX_E_INVALID, "The config drive's user interface is wrong");
 	*ret = c;
 	return 0;

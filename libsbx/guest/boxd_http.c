@@ -50,6 +50,8 @@ struct route {
 
 static struct MHD_Daemon *daemon_;
 static struct call *calls;
+static const struct boxd_conf *conf;
+static uint64_t answered;
 
 /* ---- answers ---- */
 
@@ -234,7 +236,8 @@ static enum MHD_Result serve_exec(struct call *c)
 {
 	struct sbx_err err = SBX_ERR_INIT;
 
-	if (sbx_buf_ok(&c->body, &err) < 0 || exec_start(c->id, sbx_buf_str(&c->body), &c->background, &err) < 0)
+	if (boxd_net_finish(conf, &err) < 0 || sbx_buf_ok(&c->body, &err) < 0 ||
+		exec_start(c->id, sbx_buf_str(&c->body), &c->background, &err) < 0)
 		return send_error(c->con, &err);
 	sbx_buf_done(&c->body);
 	c->wait_ms = -1;
@@ -363,6 +366,7 @@ static void on_completed(void *cls, struct MHD_Connection *con, void **con_cls, 
 	(void)cls;
 	(void)con;
 	(void)why;
+	answered++;
 	if (!c)
 		return;
 	for (struct call **link = &calls; *link; link = &(*link)->next) {
@@ -378,8 +382,14 @@ static void on_completed(void *cls, struct MHD_Connection *con, void **con_cls, 
 	*con_cls = NULL;
 }
 
-int http_open(int listen_fd, struct sbx_err *err)
+uint64_t http_answered(void)
 {
+	return answered;
+}
+
+int http_open(int listen_fd, const struct boxd_conf *c, struct sbx_err *err)
+{
+	conf = c;
 	daemon_ = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, NULL,
 		MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
 		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,

@@ -30,6 +30,8 @@
 #define CONTROL_NAME "ctl0"
 #define BACKLOG 256
 
+static int main_ns = -1; /* the box's main namespace, until the first start is finished */
+
 struct request {
 	struct nlmsghdr h;
 	char body[512];
@@ -288,27 +290,43 @@ static int set_names(const struct boxd_conf *c, struct sbx_err *err)
 int boxd_net_setup(const struct boxd_conf *c, struct sbx_err *err)
 {
 	sbx_auto_close int outer = nl_open(err);
-	bool first = access(FIRST_DONE, F_OK) < 0;
 
 	if (outer < 0)
 		return -1;
-	if (first) {
-		/* The control interface first: it may hold the name that the user's is to have. */
-		sbx_auto_close int ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-
-		if (enter_control(err) < 0 || control_up(c, outer, err) < 0)
-			return -1;
-		if (ns < 0 || setns(ns, CLONE_NEWNET) < 0)
-			return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot go back to the main network");
-		if ((c->user.present && configure(outer, &c->user, "eth0", false, err) < 0) || set_names(c, err) < 0)
-			return -1;
-		if (sbx_fd_replace(FIRST_DONE, SBX_STR(""), 0600, false, err) < 0)
-			return -1;
-		return enter_control(err);
+	if (access(FIRST_DONE, F_OK) < 0) {
+		main_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+		if (main_ns < 0)
+			return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot open the main network");
 	}
 	if (enter_control(err) < 0)
 		return -1;
 	return control_up(c, outer, err);
+}
+
+bool boxd_net_is_first(void)
+{
+	return main_ns >= 0;
+}
+
+int boxd_net_finish(const struct boxd_conf *c, struct sbx_err *err)
+{
+	sbx_auto_close int back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	sbx_auto_close int fd = -1;
+	int rc;
+
+	if (main_ns < 0)
+		return 0;
+	if (back < 0 || setns(main_ns, CLONE_NEWNET) < 0)
+		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot enter the main network");
+	fd = nl_open(err);
+	rc = fd < 0 || (c->user.present && configure(fd, &c->user, "eth0", false, err) < 0) ? -1 : 0;
+	if (setns(back, CLONE_NEWNET) < 0)
+		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot go back to the control network");
+	if (rc < 0 || set_names(c, err) < 0 || sbx_fd_replace(FIRST_DONE, SBX_STR(""), 0600, false, err) < 0)
+		return -1;
+	close(main_ns);
+	main_ns = -1;
+	return 0;
 }
 
 /*
