@@ -23,8 +23,9 @@
 int sbx_keeper_run(const struct sbx_conf *conf, struct sbx_err *err) SBX_MUST_CHECK;
 
 /*
- * Runs argv as a child of a process that also adopts and reaps the orphans below it, passing SIGTERM and
- * SIGINT on; gives the exit status of argv once it has ended (128 + signal when one ended it).
+ * Keeps argv running as a child of a process that also adopts and reaps the orphans below it: when argv
+ * ends, it is started again after a second. SIGTERM and SIGINT are passed on to it and end both; gives its
+ * exit status then (128 + signal when one ended it), or 127 when it cannot be run.
  * libvirt waits for QEMU to be reaped, which process 1 of a container may do late or never.
  */
 int sbx_reap_run(char *const argv[]);
