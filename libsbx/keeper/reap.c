@@ -1,15 +1,20 @@
 /*
- * A process that adopts and reaps the orphans below it.
+ * A process that adopts and reaps the orphans below it, and keeps one command running. The orphans (QEMU
+ * of libvirt) outlive the command: were this process to end with it, nobody would reap them in time.
  */
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "sbx/clock.h"
 #include "sbx/keeper.h"
 #include "sbx/log.h"
+
+#define RESTART_MS 1000
 
 extern char **environ;
 
@@ -45,22 +50,44 @@ static int spawn(char *const argv[], const sigset_t *mask, pid_t *ret)
 	return rc;
 }
 
-/* Descendants that outlive argv go on being reaped until there are none: they are what this is for. */
-static void reap_rest(const sigset_t *waited)
+/*
+ * Waits for child, reaping whatever else ends; signals to end are passed on to it and remembered. Gives
+ * its wait status.
+ */
+static int attend(pid_t child, const sigset_t *waited, bool *stopping)
 {
-	for (;;) {
-		int signal_number;
+	int status = 0, signal_number;
 
-		if (waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD)
-			return;
-		if (sigwait(waited, &signal_number) == 0 && signal_number != SIGCHLD)
-			return;
+	while (!reap(child, &status)) {
+		if (sigwait(waited, &signal_number) != 0 || signal_number == SIGCHLD)
+			continue;
+		*stopping = true;
+		kill(child, signal_number);
 	}
+	return status;
+}
+
+/* The pause before argv runs again; orphans are reaped in it too. True when it is to stop instead. */
+static bool pause_stopped(const sigset_t *waited)
+{
+	const int64_t end = sbx_mono_ms() + RESTART_MS;
+
+	for (int left; (left = sbx_ms_left(end)) > 0;) {
+		struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000L };
+		int signal_number = sigtimedwait(waited, NULL, &t);
+		int ignored;
+
+		reap(-1, &ignored);
+		if (signal_number == SIGTERM || signal_number == SIGINT)
+			return true;
+	}
+	return false;
 }
 
 int sbx_reap_run(char *const argv[])
 {
 	sigset_t waited, before;
+	bool stopping = false;
 	int status = 0, rc;
 	pid_t child;
 
@@ -70,20 +97,20 @@ int sbx_reap_run(char *const argv[])
 	sigaddset(&waited, SIGINT);
 	sigprocmask(SIG_BLOCK, &waited, &before);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-	rc = spawn(argv, &before, &child);
-	if (rc != 0) {
-		struct sbx_err err = SBX_ERR_INIT;
+	while (!stopping) {
+		rc = spawn(argv, &before, &child);
+		if (rc != 0) {
+			struct sbx_err err = SBX_ERR_INIT;
 
-		sbx_err_sys(&err, SBX_E_INVALID, rc, __func__, "Cannot run %s", argv[0]);
-		sbx_log_err(SBX_LOG_ERROR, "reap.spawn", &err, SBX_KV_NONE);
-		return 127;
+			sbx_err_sys(&err, SBX_E_INVALID, rc, __func__, "Cannot run %s", argv[0]);
+			sbx_log_err(SBX_LOG_ERROR, "reap.spawn", &err, SBX_KV_NONE);
+			return 127;
+		}
+		status = attend(child, &waited, &stopping);
+		if (!stopping) {
+			sbx_log(SBX_LOG_WARN, "reap.ended", sbx_kv_s("command", argv[0]), sbx_kv_i("status", status));
+			stopping = pause_stopped(&waited);
+		}
 	}
-	while (!reap(child, &status)) {
-		int signal_number;
-
-		if (sigwait(&waited, &signal_number) == 0 && signal_number != SIGCHLD)
-			kill(child, signal_number);
-	}
-	reap_rest(&waited);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -68,7 +68,7 @@ const forbidden = () => [`${b.user}/80`, 'fd99::b/80', `${a.user.replace(/\d+$/,
 	`${a.host6}%eth0/9080`, '10.66.0.1/80', '172.20.0.1/80', '192.168.77.1/80', '169.254.169.254/80', 'fd00:ec2::254/80'];
 
 test('the outside and names', async () => {
-	assert.deepEqual(await probe(a.id, ['203.0.113.10/80', 'public.test/80']), ['203.0.113.10/80', 'public.test/80']);
+	assert.deepEqual(await probe(a.id, ['192.31.196.10/80', 'public.test/80']), ['192.31.196.10/80', 'public.test/80']);
 	assert.equal(sh('ip netns exec outside true && echo ok'), 'ok');
 });
 
@@ -91,7 +91,7 @@ test('root in a box who enters the control network gets nowhere', async () => {
 	const host = a.control.replace(/\d+$/, (n) => n - 1);
 	const setup = `${enter} sh -c 'ip route add default via ${host} onlink dev ctl0'; true`;
 	await exec(a.id, setup);
-	assert.deepEqual(await probe(a.id, [`${host}/9080`, '203.0.113.10/80', `${b.user}/80`, '10.66.0.1/80'], enter), []);
+	assert.deepEqual(await probe(a.id, [`${host}/9080`, '192.31.196.10/80', `${b.user}/80`, '10.66.0.1/80'], enter), []);
 });
 
 // UDP datagrams with a source that is not the box's; `outside` writes down who it heard from.
@@ -102,7 +102,7 @@ async function spoof() {
 		for s in 10.66.0.99 ${b.user} ${a.user}; do python3 -c "
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('$s', 0))
-for i in range(3): s.sendto(b'x', ('203.0.113.10', 9999))"; done
+for i in range(3): s.sendto(b'x', ('192.31.196.10', 9999))"; done
 		ip addr del 10.66.0.99/32 dev lo; ip addr del ${b.user}/32 dev lo`);
 	// The box's own datagrams were sent last: once they are there, the spoofed ones would be too.
 	await until(() => sh('cat /tmp/heard 2>/dev/null || true').match(/198\.51\.100\.2|^100\./m));

@@ -35,7 +35,7 @@ rig_network() {
 	ip -n outside addr add 198.51.100.1/30 dev down0
 	ip -n outside addr add 2001:db8:51::1/64 dev down0 nodad
 	ip -n outside link set down0 up
-	for address in 203.0.113.10/32 10.66.0.1/32 172.20.0.1/32 192.168.77.1/32 169.254.169.254/32; do
+	for address in 192.31.196.10/32 10.66.0.1/32 172.20.0.1/32 192.168.77.1/32 169.254.169.254/32; do
 		ip -n outside addr add "$address" dev lo
 	done
 	ip -n outside addr add fd00:ec2::254/128 dev lo nodad
@@ -45,7 +45,7 @@ rig_network() {
 	ip -n outside route add default via 198.51.100.2
 	# Names, and a canary on every address: whoever connects to port 80 reads "canary".
 	ip netns exec outside dnsmasq --conf-file=/dev/null --no-resolv --no-hosts --pid-file=/run/outside-dns.pid \
-		--listen-address=198.51.100.1 --bind-interfaces --address=/public.test/203.0.113.10 \
+		--listen-address=198.51.100.1 --bind-interfaces --address=/public.test/192.31.196.10 \
 		--address=/rebind.test/10.66.0.1 --user=root
 	ip netns exec outside socat TCP6-LISTEN:80,ipv6only=0,fork,reuseaddr SYSTEM:'echo canary outside' &
 }
