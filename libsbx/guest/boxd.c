@@ -3,6 +3,7 @@
  */
 #include "guest/boxd.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 
 #define SWEEP_MS 3000
 #define FIRST_ANSWER_MS 100
+#define READ_AHEAD_BYTES (2u << 20)
 
 static void tell_ready(void)
 {
@@ -71,11 +73,30 @@ static void loop(struct pollfd p[2])
 	}
 }
 
+/* What the first command needs is on its way from the disk while the control plane gets round to it. */
+static void read_ahead(void)
+{
+	static const char *const files[] = {
+		"/bin/bash",
+		"/lib64/ld-linux-x86-64.so.2",
+		"/lib/x86_64-linux-gnu/libc.so.6",
+		"/lib/x86_64-linux-gnu/libtinfo.so.6",
+	};
+
+	for (size_t i = 0; i < SBX_ARRAY_LEN(files); i++) {
+		sbx_auto_close int fd = open(files[i], O_RDONLY | O_CLOEXEC);
+
+		if (fd >= 0)
+			(void)!readahead(fd, 0, READ_AHEAD_BYTES);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static struct boxd_conf conf;
 	struct sbx_err err = SBX_ERR_INIT;
 	struct pollfd p[2];
+	bool is_first;
 
 	if (argc == 2 && strcmp(argv[1], "--protocol") == 0) {
 		dprintf(STDOUT_FILENO, "%d\n", SBX_BOXD_PROTOCOL);
@@ -89,11 +110,14 @@ int main(int argc, char **argv)
 	}
 	p[0] = (struct pollfd){ .fd = http_fd(), .events = POLLIN };
 	p[1] = (struct pollfd){ .fd = exec_watch_fd(), .events = POLLIN };
+	is_first = boxd_net_is_first();
 	boxd_net_announce(&conf);
 	if (first_start(&conf, p, &err) < 0) {
 		sbx_log_err(SBX_LOG_ERROR, "boxd.start", &err, SBX_KV_NONE);
 		return 1;
 	}
+	if (is_first)
+		read_ahead();
 	tell_ready();
 	loop(p);
 }

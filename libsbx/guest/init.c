@@ -35,6 +35,7 @@
 #define LIVED_MS 10000 /* a task that lived so long starts again at once */
 #define READY_FD 3
 #define STOP_GRACE_MS 3000
+#define SERVICES_AFTER_MS 700 /* the first command comes with the first answer, and is waited for */
 
 struct task {
 	char name[32];
@@ -193,6 +194,7 @@ static void add_services(void)
 		services_text.p[line.p + line.n - services_text.p] = '\0';
 		t->command = line.p;
 		t->once = once;
+		t->due_ms = sbx_mono_ms() + SERVICES_AFTER_MS;
 	}
 }
 
@@ -206,6 +208,7 @@ static void on_ready(void)
 	if (t) {
 		t->command = "modprobe -qab virtio_rng virtio_balloon";
 		t->once = true;
+		t->due_ms = sbx_mono_ms() + SERVICES_AFTER_MS;
 	}
 	add_services();
 }

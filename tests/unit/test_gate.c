@@ -44,10 +44,14 @@ static void many_tenants(void **state)
 	}
 	for (int i = 0; i < TENANTS; i++) {
 		snprintf(name, sizeof(name), "t%d", i);
-		assert_int_equal(sbx_gate_enter(more, name, NULL), -1);
+		sbx_err_clear(&err);
+		assert_int_equal(sbx_gate_enter(more, name, &err), -1);
+		assert_int_equal(err.code, SBX_E_BUSY);
+		sbx_arena_reset(more);
 	}
 	for (int i = 0; i < TENANTS; i++)
 		sbx_arena_free(calls[i]);
+	sbx_err_clear(&err);
 	assert_int_equal(sbx_gate_enter(more, "t7", &err), 0);
 	sbx_arena_free(more);
 }
