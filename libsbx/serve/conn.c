@@ -126,6 +126,8 @@ static void read_params(struct conn *c)
 		{ "REQUEST_ID", &c->x.in.request_id, "" },
 		{ "REMOTE_ADDR", &c->x.in.address, "" },
 		{ "HTTP_MCP_PROTOCOL_VERSION", &c->x.in.mcp_version, NULL },
+		{ "HTTP_MCP_METHOD", &c->x.in.mcp_method, NULL },
+		{ "HTTP_MCP_NAME", &c->x.in.mcp_name, NULL },
 		{ "HTTP_X_PSBX_CLIENT", &c->x.call.client, "" },
 	};
 

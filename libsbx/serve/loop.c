@@ -100,9 +100,17 @@ static void hand_back(struct loop *l, struct conn *c)
 	server_ready(l->server, c);
 }
 
-/* The client is gone. What it began goes on: a command in its box, a machine that starts. */
+/*
+ * The client is gone. Where that cancels the call, it is resumed to undo what it began; otherwise that
+ * goes on: a command in its box, a machine that starts.
+ */
 static void drop(struct loop *l, struct conn *c)
 {
+	if (c->x.cancel_when_gone && c->x.call.cancel && !c->x.call.cancelled) {
+		c->x.call.cancelled = true;
+		hand_back(l, c);
+		return;
+	}
 	sbx_log(SBX_LOG_INFO, "client.gone", sbx_kv_s("req", c->x.in.request_id),
 		sbx_kv_i("after_ms", sbx_mono_ms() - c->parked_ms));
 	leave(l, c);
@@ -274,7 +282,8 @@ static void begin_wait(struct loop *l, struct conn *c)
 	int64_t now = sbx_mono_ms();
 
 	link_in(l, c);
-	epoll_ctl(l->epoll, EPOLL_CTL_ADD, c->fd, &e);
+	if (!c->x.call.cancelled)
+		epoll_ctl(l->epoll, EPOLL_CTL_ADD, c->fd, &e);
 	if (!c->parked_ms) {
 		c->parked_ms = now;
 		c->beat_ms = now + l->server->app->conf->stream_after_ms;
@@ -285,7 +294,7 @@ static void begin_wait(struct loop *l, struct conn *c)
 /* Times of one call; true when it was handed back or dropped. */
 static bool look_at(struct loop *l, struct conn *c, int64_t now)
 {
-	if (now >= c->beat_ms && c->x.stream != SBX_STREAM_NEVER) {
+	if (now >= c->beat_ms && c->x.stream != SBX_STREAM_NEVER && !c->x.call.cancelled) {
 		c->beat_ms = now + l->server->app->conf->keepalive_ms;
 		if (!(c->x.streaming ? conn_stream_beat(c) : conn_stream_head(c))) {
 			drop(l, c);
@@ -313,7 +322,7 @@ static int64_t look_at_all(struct loop *l)
 			continue;
 		if (c->wake_ms < due)
 			due = c->wake_ms;
-		if (c->x.stream != SBX_STREAM_NEVER && c->beat_ms < due)
+		if (c->x.stream != SBX_STREAM_NEVER && !c->x.call.cancelled && c->beat_ms < due)
 			due = c->beat_ms;
 	}
 	return due;

@@ -170,6 +170,19 @@ static enum sbx_step start_check(struct sbx_call *call, struct sbx_jw *out, stru
 	return SBX_DONE;
 }
 
+/* The caller closed its response: what was begun for it is undone. */
+static enum sbx_step start_cancel(struct sbx_call *call, struct sbx_jw *out, struct sbx_err *err)
+{
+	const struct starting *s = call->state;
+	sbx_auto_db struct sbx_db *db = sbx_db_take(call->app->pool, DB_TAKE_MS, err);
+
+	(void)out;
+	if (!db || sbx_box_stop(db, call, s->id, err) < 0)
+		return fail(err);
+	SBX_FAIL(err, SBX_E_GONE, "The caller gave up; the box was stopped.");
+	return fail(err);
+}
+
 static enum sbx_step start(struct sbx_call *call, const void *v, struct sbx_jw *out, struct sbx_err *err)
 {
 	const struct start_args *a = v;
@@ -201,6 +214,9 @@ static enum sbx_step start(struct sbx_call *call, const void *v, struct sbx_jw *
 	s->deadline_ms = sbx_mono_ms() + (call->app->conf->op_timeout_s + START_GRACE_S) * 1000;
 	call->state = s;
 	call->resume = start_check;
+	/* With an idempotency key the box may have been there before, or be somebody else's to wait for. */
+	if (!a->idempotency_key)
+		call->cancel = start_cancel;
 	return start_wait(call);
 }
 

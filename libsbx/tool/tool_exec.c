@@ -187,6 +187,30 @@ static enum sbx_step answered(struct sbx_call *call, struct sbx_jw *out, struct 
 	return SBX_FAILED;
 }
 
+static enum sbx_step killed(struct sbx_call *call, struct sbx_jw *out, struct sbx_err *err)
+{
+	(void)call;
+	(void)out;
+	SBX_FAIL(err, SBX_E_GONE, "The caller gave up; the command was ended.");
+	return SBX_FAILED;
+}
+
+/* The caller closed its response: all of the command is ended. */
+static enum sbx_step cancel(struct sbx_call *call, struct sbx_jw *out, struct sbx_err *err)
+{
+	struct running *r = call->state;
+	const char *path = sbx_arena_printf(call->arena, "/v1/kill?id=%s", r->exec_id);
+
+	(void)out;
+	sbx_exec_answer_reset(r->answer);
+	if (!path || sbx_boxd_request(call, &r->box, SBX_BOXTOKEN_KILL, path, SBX_STR(""), ANSWER_SLACK_MS, err) < 0)
+		return SBX_FAILED;
+	call->wait.request->sink = sbx_exec_answer_sink;
+	call->wait.request->arg = r->answer;
+	call->resume = killed;
+	return SBX_WAITING;
+}
+
 static struct running *begin(struct sbx_call *call, const char *id, bool use, const char *note, struct sbx_err *err)
 {
 	sbx_auto_db struct sbx_db *db = sbx_db_take(call->app->pool, DB_TAKE_MS, err);
@@ -251,6 +275,8 @@ static enum sbx_step exec(struct sbx_call *call, const void *v, struct sbx_jw *o
 		SBX_FAIL(err, SBX_E_NOMEM, "Out of memory");
 		return SBX_FAILED;
 	}
+	if (!r->background)
+		call->cancel = cancel;
 	return ask(call, r, 0, err);
 }
 

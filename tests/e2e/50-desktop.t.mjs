@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { connect, call, until } from './lib.mjs';
 
 let client, box;
-const exec = (cmd, timeoutSec = 120) => call(client, 'sandbox_exec', { id: box.id, cmd, timeoutSec });
+const exec = (cmd, timeoutSec = 120) => call(client, 'sandbox_exec', { id: box.id, cmd, timeoutSec }, 500000);
 
 before(async () => {
 	client = await connect();
@@ -26,9 +26,9 @@ test('the default is desktop', async () => {
 test('the display answers on :99, and Chromium opens a window on it', async () => {
 	await until(async () => (await exec('DISPLAY=:99 xdotool getdisplaygeometry')).exitCode === 0, 60000);
 	await exec(`cd /tmp; echo '<title>hello box</title>' > p.html
-		DISPLAY=:99 setsid chromium --no-sandbox --no-first-run --user-data-dir=/tmp/chromium /tmp/p.html >/tmp/chromium.log 2>&1 &`);
+		DISPLAY=:99 setsid chromium --no-sandbox --no-first-run --disable-gpu --disable-background-networking --disable-component-update --disable-sync --user-data-dir=/tmp/chromium /tmp/p.html >/tmp/chromium.log 2>&1 &`);
 	// Waits in the box: a process a look would slow the browser down.
-	const w = await exec('export DISPLAY=:99; until xdotool search --name "hello box"; do sleep 2; done', 240);
+	const w = await exec('export DISPLAY=:99; until xdotool search --name "hello box"; do sleep 2; done', 400);
 	assert.equal(w.exitCode, 0, (await exec('tail -n 20 /tmp/chromium.log')).stdout);
 	const shot = await exec('ffmpeg -loglevel error -f x11grab -i :99 -frames:v 1 -y /tmp/shot.png; stat -c %s /tmp/shot.png');
 	assert.ok(Number(shot.stdout) > 1000, shot.stderr);

@@ -60,6 +60,12 @@ struct sbx_call {
 	struct sbx_principal who;
 	const char *client; /* what the caller says it is; shown, never trusted */
 	enum sbx_step (*resume)(struct sbx_call *call, struct sbx_jw *out, struct sbx_err *err);
+	/*
+	 * Undoes what was begun, like resume: set by a handler that parks something that can be undone. It
+	 * is called when the caller gave the call up; cancelled is true from then on.
+	 */
+	enum sbx_step (*cancel)(struct sbx_call *call, struct sbx_jw *out, struct sbx_err *err);
+	bool cancelled;
 	void *state; /* the handler's, in the arena */
 	struct sbx_wait wait;
 };

@@ -24,7 +24,8 @@ struct sbx_exchange {
 	struct sbx_call call;
 	struct {
 		const char *method, *path, *query, *content_type, *accept, *authorization, *origin, *host;
-		const char *request_id, *address, *mcp_version;
+		const char *request_id, *address;
+		const char *mcp_version, *mcp_method, *mcp_name;
 		struct sbx_str body;
 	} in;
 	struct {
@@ -34,6 +35,7 @@ struct sbx_exchange {
 		struct sbx_buf body;
 	} out;
 	enum sbx_stream stream; /* what the reply becomes when it takes long */
+	bool cancel_when_gone;  /* a client that goes away cancels its call; otherwise it goes on unheard */
 	bool stream_now;        /* an event stream from the start */
 	bool streaming;         /* the server: the head has been sent */
 	enum sbx_step (*resume)(struct sbx_exchange *x);
