@@ -63,23 +63,23 @@ void keeper_health(struct keeper *k, bool vm, const char *text)
 int keeper_profile(struct keeper *k, struct sbx_vm_profile *ret, struct sbx_err *err)
 {
 	struct sbx_vm_profile p;
+	int rc = 0;
 
-	pthread_mutex_lock(&k->lock);
-	if (k->has_profile)
+	/* One thread chooses and writes it down, the rest wait for what it finds. */
+	pthread_mutex_lock(&k->profile_lock);
+	if (!k->has_profile) {
+		rc = sbx_vm_profile_get(k->vm, k->profile_path, k->accel == SBX_ACCEL_KVM, &p, err);
+		if (rc == 0) {
+			k->profile = p;
+			k->has_profile = true;
+			sbx_log(SBX_LOG_INFO, "profile", sbx_kv_s("machine", p.machine),
+				sbx_kv_s("cpu", k->accel == SBX_ACCEL_KVM ? p.cpu_kvm : p.cpu_tcg));
+		}
+	}
+	if (rc == 0)
 		*ret = k->profile;
-	pthread_mutex_unlock(&k->lock);
-	if (k->has_profile)
-		return 0;
-	if (sbx_vm_profile_get(k->vm, k->profile_path, k->accel == SBX_ACCEL_KVM, &p, err) < 0)
-		return -1;
-	pthread_mutex_lock(&k->lock);
-	k->profile = *ret = p;
-	if (!k->has_profile)
-		sbx_log(SBX_LOG_INFO, "profile", sbx_kv_s("machine", p.machine),
-			sbx_kv_s("cpu", k->accel == SBX_ACCEL_KVM ? p.cpu_kvm : p.cpu_tcg));
-	k->has_profile = true;
-	pthread_mutex_unlock(&k->lock);
-	return 0;
+	pthread_mutex_unlock(&k->profile_lock);
+	return rc;
 }
 
 /* Start */
@@ -213,6 +213,7 @@ static void locks(struct keeper *k)
 	pthread_cond_t *conds[] = { &k->work, &k->watch, &k->beat, &k->idle };
 
 	pthread_mutex_init(&k->take_lock, NULL);
+	pthread_mutex_init(&k->profile_lock, NULL);
 	pthread_mutex_init(&k->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

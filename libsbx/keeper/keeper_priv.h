@@ -2,8 +2,8 @@
  * What the files of keeper/ share.
  *
  * Threads: main (signals, LISTEN), beat (host row, leases), watch (libvirt, reconcile), and the op
- * threads. keeper->lock guards the fields below it and is held over no call that waits, except take_lock,
- * which makes taking an op one at a time.
+ * threads. keeper->lock guards the fields below it and is held over no call that waits; take_lock makes taking
+ * an op one at a time.
  */
 #ifndef SBX_KEEPER_PRIV_H
 #define SBX_KEEPER_PRIV_H
@@ -38,6 +38,9 @@ struct keeper {
 	int wake_fd;      /* eventfd that ends the main loop's poll */
 
 	pthread_mutex_t take_lock;
+	pthread_mutex_t profile_lock; /* guards the next two, and is held while libvirt is asked */
+	struct sbx_vm_profile profile;
+	bool has_profile;
 	pthread_mutex_t lock;
 	pthread_cond_t work, watch, beat, idle;
 	uint64_t work_seq;
@@ -47,8 +50,6 @@ struct keeper {
 	size_t stopped_n;
 	int64_t active[KEEPER_THREADS_MAX]; /* ops in work, 0 where none */
 	int active_n;
-	struct sbx_vm_profile profile;
-	bool has_profile;
 	char health_vm[160], health_state[240];
 };
 
