@@ -92,7 +92,8 @@ static enum sbx_step ping(struct sbx_exchange *x, struct rpc *rpc)
 static enum sbx_step tools_list(struct sbx_exchange *x, struct rpc *rpc)
 {
 	if (sbx_json_get(rpc->params, "cursor"))
-		return mcp_error(x, 200, rpc->id, RPC_PARAMS, "All tools are on one page; no cursor was ever given out");
+		return mcp_error(
+			x, 200, rpc->id, RPC_PARAMS, "All tools are on one page; no cursor was ever given out");
 	return mcp_result(x, rpc, sbx_buf_str(&list_result));
 }
 

@@ -34,8 +34,7 @@ struct rpc {
 };
 
 /* mcp_reply.c: each ends the exchange and gives SBX_DONE. */
-enum sbx_step mcp_error(struct sbx_exchange *x, int status, struct sbx_str id, enum rpc_code code,
-	const char *message);
+enum sbx_step mcp_error(struct sbx_exchange *x, int status, struct sbx_str id, enum rpc_code code, const char *message);
 /* With `data`, whose members write_data adds. */
 enum sbx_step mcp_error_data(struct sbx_exchange *x, int status, struct sbx_str id, enum rpc_code code,
 	const char *message, void (*write_data)(struct sbx_jw *w, const void *arg), const void *arg);

@@ -63,8 +63,7 @@ static bool mirrors(const char *header, const char *value)
 		return strcmp(header, value) == 0;
 	h.p += sizeof(begin) - 1;
 	h.n -= sizeof(begin) + sizeof(end) - 2;
-	return sbx_base64_decode(h, decoded, sizeof(decoded), &n) &&
-		sbx_str_eqz((struct sbx_str){ decoded, n }, value);
+	return sbx_base64_decode(h, decoded, sizeof(decoded), &n) && sbx_str_eqz((struct sbx_str){ decoded, n }, value);
 }
 
 static void version_data(struct sbx_jw *w, const void *requested)
@@ -97,7 +96,8 @@ static bool check_modern(struct sbx_exchange *x, const struct rpc *rpc)
 	}
 	if (!mirrors(x->in.mcp_method, rpc->method))
 		return mismatch(x, rpc, "The header Mcp-Method must be the method");
-	if (strcmp(rpc->method, "tools/call") == 0 && cJSON_IsString(name) && !mirrors(x->in.mcp_name, name->valuestring))
+	if (strcmp(rpc->method, "tools/call") == 0 && cJSON_IsString(name) &&
+		!mirrors(x->in.mcp_name, name->valuestring))
 		return mismatch(x, rpc, "The header Mcp-Name must be params.name");
 	return true;
 }
