@@ -139,14 +139,15 @@ static int find_link(int fd, const uint8_t mac[6])
 	}
 }
 
-static int set_link(int fd, int index, const char *name, int ns, bool up)
+/* flags: of those in change. */
+static int set_link(int fd, int index, const char *name, int ns, unsigned int flags, unsigned int change)
 {
 	struct request r;
 	struct ifinfomsg *info = nl_begin(&r, RTM_NEWLINK, 0, sizeof(*info));
 
 	info->ifi_index = index;
-	if (up)
-		info->ifi_flags = info->ifi_change = IFF_UP;
+	info->ifi_flags = flags;
+	info->ifi_change = change;
 	if (name)
 		nl_add(&r, IFLA_IFNAME, name, strlen(name) + 1);
 	if (ns >= 0)
@@ -203,15 +204,17 @@ static void sysctl_put(const char *family, const char *link, const char *key, co
 static int configure(int fd, const struct boxd_nic *nic, const char *name, bool is_control, struct sbx_err *err)
 {
 	int index = find_link(fd, nic->mac);
+	/* At the box's start the control interface stays mute until boxd_net_announce(). */
+	unsigned int up = is_control && main_ns >= 0 ? IFF_UP | IFF_NOARP : IFF_UP;
 
 	if (index == 0)
 		return SBX_FAIL(err, SBX_E_INTERNAL, "There is no interface for %s", name);
-	set_link(fd, index, name, -1, false); /* has it already, or keeps the kernel's */
+	set_link(fd, index, name, -1, 0, 0); /* has it already, or keeps the kernel's */
 	if (is_control)
 		sysctl_put("ipv6", name, "disable_ipv6", "1");
 	else
 		sysctl_put("ipv4", name, "arp_notify", "1");
-	if (add_address(fd, index, nic->address) < 0 || set_link(fd, index, NULL, -1, true) < 0 ||
+	if (add_address(fd, index, nic->address) < 0 || set_link(fd, index, NULL, -1, up, IFF_UP | IFF_NOARP) < 0 ||
 		add_route(fd, index, nic->host, false) < 0 ||
 		(!is_control && add_route(fd, index, nic->host, true) < 0))
 		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot configure %s", name);
@@ -245,7 +248,7 @@ static int control_up(const struct boxd_conf *c, int outer, struct sbx_err *err)
 	if (fd < 0)
 		return -1;
 	index = find_link(outer, c->control.mac);
-	if (index && set_link(outer, index, NULL, ns, false) < 0)
+	if (index && set_link(outer, index, NULL, ns, 0, 0) < 0)
 		return SBX_FAIL_SYS(err, SBX_E_INTERNAL, "Cannot move the control interface");
 	return configure(fd, &c->control, CONTROL_NAME, true, err);
 }
@@ -330,17 +333,19 @@ int boxd_net_finish(const struct boxd_conf *c, struct sbx_err *err)
 }
 
 /*
- * Tells the host our MAC, when everything is there to answer it: the host asks only once a second, and
- * what it has waiting comes at once. arp_notify would speak when the link comes up, before there is a
- * route to answer by, and the host's first packet would be lost for a second.
+ * Answers ARP from now on, and tells the host our MAC unasked: it asks only once a second, and sends what
+ * it has waiting as soon as it knows. Not earlier: a packet that came before there was a route to
+ * answer by, or a listener, would be lost, and the host's TCP waits a second before it sends again.
  */
 void boxd_net_announce(const struct boxd_conf *c)
 {
 	sbx_auto_close int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	sbx_auto_close int nl = nl_open(NULL);
+	int index = (int)if_nametoindex(CONTROL_NAME);
 	struct sockaddr_ll to = {
 		.sll_family = AF_PACKET,
 		.sll_protocol = htons(ETH_P_ARP),
-		.sll_ifindex = (int)if_nametoindex(CONTROL_NAME),
+		.sll_ifindex = index,
 		.sll_halen = ETH_ALEN,
 		.sll_addr = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff },
 	};
@@ -352,6 +357,8 @@ void boxd_net_announce(const struct boxd_conf *c)
 	memcpy(arp.arp_sha, c->control.mac, sizeof(arp.arp_sha));
 	memcpy(arp.arp_spa, &c->control.address, sizeof(arp.arp_spa));
 	memcpy(arp.arp_tpa, &c->control.address, sizeof(arp.arp_tpa));
+	if (nl >= 0)
+		set_link(nl, index, NULL, -1, 0, IFF_NOARP);
 	if (fd >= 0)
 		(void)!sendto(fd, &arp, sizeof(arp), 0, (struct sockaddr *)&to, sizeof(to));
 }
