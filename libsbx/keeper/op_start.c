@@ -208,6 +208,12 @@ static enum op_end attempt(struct keeper *k, const struct op *op, struct sbx_err
 	return keeper_op_check(k, op, &end, err) == 0 ? end : OP_RETRY;
 }
 
+/* Conflict: a call that was given up happened after all, and what it made is in the way until seen. */
+static bool may_pass(enum sbx_code code)
+{
+	return code == SBX_E_UNAVAILABLE || code == SBX_E_TIMEOUT || code == SBX_E_NOMEM || code == SBX_E_CONFLICT;
+}
+
 enum op_end keeper_start(struct keeper *k, const struct op *op, struct sbx_err *err)
 {
 	enum op_end end = OP_RETRY;
@@ -226,7 +232,7 @@ enum op_end keeper_start(struct keeper *k, const struct op *op, struct sbx_err *
 		return end;
 	/* Nobody waits for ever: what may pass by itself is tried again for as long as a start may take. */
 	is_late = op->age_ms + (sbx_mono_ms() - op->taken_ms) > k->conf->op_timeout_s * 1000;
-	if (!is_late && (err->code == SBX_E_UNAVAILABLE || err->code == SBX_E_TIMEOUT || err->code == SBX_E_NOMEM))
+	if (!is_late && may_pass(err->code))
 		return OP_RETRY;
 	return fail(k, op, err);
 }

@@ -158,7 +158,7 @@ static int64_t retry_ms(struct keeper *k, const struct op *op)
 	ms = ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
 	at_ms = sbx_mono_ms() + ms + RETRY_SLACK_MS;
 	pthread_mutex_lock(&k->lock);
-	if (!k->retry_ms || at_ms < k->retry_ms)
+	if (k->retry_ms <= sbx_mono_ms() || at_ms < k->retry_ms)
 		k->retry_ms = at_ms;
 	pthread_mutex_unlock(&k->lock);
 	return ms;

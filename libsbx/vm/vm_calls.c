@@ -1,8 +1,13 @@
 /*
- * The connection to libvirt, its event loop, and the pool whose threads make the calls.
+ * The pool whose threads make libvirt's calls, their connections, and the event loop.
  *
- * Lock order: vm->lock is the only lock and is never held across a libvirt call. The connection is
- * opened by whichever pool thread first finds none; the others wait for it.
+ * A connection is used by one thread alone. libvirt's client lets threads share one, but up to 10.3
+ * (CVE-2024-4418, in Debian 12 too) whatever wakes a thread that waits for an answer, another thread's
+ * call or a keep-alive, leaves a pointer into that thread's stack behind, which is written to later. So
+ * each pool thread has a connection of its own without keep-alive, and events come over one more, which
+ * has keep-alive and on which no call is made once it is set up.
+ *
+ * vm->lock is held across no libvirt call.
  */
 #include <errno.h>
 #include <libvirt/virterror.h>
@@ -15,13 +20,13 @@
 #include "sbx/log.h"
 #include "vm/vm_priv.h"
 
-/* libvirtd that stops answering is noticed after interval × count seconds. */
+/* On the connection for events: libvirtd that stops answering is noticed after interval × count seconds. */
 #define KEEPALIVE_INTERVAL_S 5
 #define KEEPALIVE_COUNT 3
 #define RECONNECT_MIN_MS 500
 
 struct job {
-	struct job *next;
+	struct job *next; /* in the queue, or among those that run */
 	vm_call_fn fn;
 	struct vm_args *args;
 	struct sbx_err err;
@@ -36,14 +41,14 @@ struct sbx_vm {
 	void *arg;
 	pthread_mutex_t lock;
 	pthread_cond_t work;    /* a job was queued, or stop */
-	pthread_cond_t changed; /* a job is done, or the connection changed */
-	struct job *first, **last;
+	pthread_cond_t changed; /* a job is done, or a thread ended */
+	struct job *first, **last, *running;
 	int threads, idle;
 	bool stop;
-	virConnectPtr conn;
-	bool is_connecting, is_dead;
-	int64_t retry_at_ms;
-	uint64_t connections;
+	virConnectPtr events; /* NULL: none, or being opened */
+	bool is_opening, is_dead;
+	int64_t retry_at_ms;    /* no thread tries to connect before */
+	uint64_t connections;   /* how often events was opened */
 	struct sbx_vm *retired; /* see sbx_vm_free() */
 };
 
@@ -59,6 +64,7 @@ struct vm_args *vm_args_new(const char *id)
 	if (!a)
 		return NULL;
 	atomic_init(&a->refs, 1);
+	atomic_init(&a->is_abandoned, false);
 	snprintf(a->id, sizeof(a->id), "%s", id ? id : "");
 	sbx_buf_init(&a->data, 4u * 1024u * 1024u);
 	return a;
@@ -168,7 +174,7 @@ static void on_close(virConnectPtr conn, int reason, void *arg)
 	bool was_ours;
 
 	pthread_mutex_lock(&vm->lock);
-	was_ours = vm->conn == conn;
+	was_ours = vm->events == conn;
 	if (was_ours)
 		vm->is_dead = true;
 	pthread_mutex_unlock(&vm->lock);
@@ -192,13 +198,86 @@ static int on_lifecycle(virConnectPtr conn, virDomainPtr dom, int event, int det
 	return 0;
 }
 
+/* In a pool thread. Backs off together with the other threads after a failure. */
+static virConnectPtr connect_new(struct sbx_vm *vm, struct sbx_err *err)
+{
+	virConnectPtr conn = NULL;
+	bool is_too_early;
+
+	pthread_mutex_lock(&vm->lock);
+	is_too_early = sbx_mono_ms() < vm->retry_at_ms;
+	pthread_mutex_unlock(&vm->lock);
+	if (!is_too_early)
+		conn = virConnectOpen(vm->conf.uri);
+	if (conn)
+		return conn;
+	if (is_too_early)
+		SBX_FAIL(err, SBX_E_UNAVAILABLE, "libvirt cannot be reached at %s", vm->conf.uri);
+	else
+		VM_FAIL(err, "connecting");
+	if (err)
+		err->code = SBX_E_UNAVAILABLE;
+	pthread_mutex_lock(&vm->lock);
+	if (!is_too_early)
+		vm->retry_at_ms = sbx_mono_ms() + RECONNECT_MIN_MS;
+	pthread_mutex_unlock(&vm->lock);
+	return NULL;
+}
+
+static virConnectPtr events_new(struct sbx_vm *vm, struct sbx_err *err)
+{
+	virConnectPtr conn = connect_new(vm, err);
+
+	if (!conn)
+		return NULL;
+	if (virConnectDomainEventRegisterAny(
+		    conn, NULL, VIR_DOMAIN_EVENT_ID_LIFECYCLE, VIR_DOMAIN_EVENT_CALLBACK(on_lifecycle), vm, NULL) < 0 ||
+		virConnectRegisterCloseCallback(conn, on_close, vm, NULL) < 0) {
+		VM_FAIL(err, "registering for events");
+		virConnectClose(conn);
+		return NULL;
+	}
+	/* Last: from here on the event loop alone reads and writes this connection. */
+	virConnectSetKeepAlive(conn, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
+	return conn;
+}
+
+/* Sees to it that events come; another thread that does so already is left to it. */
+static int events_open(struct sbx_vm *vm, struct sbx_err *err)
+{
+	virConnectPtr dead, conn;
+
+	pthread_mutex_lock(&vm->lock);
+	if (vm->is_opening || (vm->events && !vm->is_dead)) {
+		pthread_mutex_unlock(&vm->lock);
+		return 0;
+	}
+	dead = vm->events;
+	vm->events = NULL;
+	vm->is_dead = false;
+	vm->is_opening = true;
+	pthread_mutex_unlock(&vm->lock);
+	if (dead)
+		virConnectClose(dead);
+	conn = events_new(vm, err);
+	pthread_mutex_lock(&vm->lock);
+	vm->is_opening = false;
+	vm->events = conn;
+	/* It may have closed before it was known here, so that on_close() did not take it for ours. */
+	vm->is_dead = conn && virConnectIsAlive(conn) != 1;
+	vm->connections += conn != NULL;
+	pthread_mutex_unlock(&vm->lock);
+	return conn ? 0 : -1;
+}
+
 static int ping_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, struct sbx_err *err)
 {
 	unsigned long version;
 
-	(void)vm;
 	(void)a;
-	return virConnectGetLibVersion(conn, &version) < 0 ? VM_FAIL(err, "asking for the version") : 0;
+	if (virConnectGetLibVersion(conn, &version) < 0)
+		return VM_FAIL(err, "asking for the version");
+	return events_open(vm, err);
 }
 
 int sbx_vm_ping(struct sbx_vm *vm, struct sbx_err *err)
@@ -208,93 +287,22 @@ int sbx_vm_ping(struct sbx_vm *vm, struct sbx_err *err)
 	return vm_call(vm, ping_call, a, SBX_VM_CALL_MS, err);
 }
 
-/* In a pool thread, without the lock. */
-static virConnectPtr connect_new(struct sbx_vm *vm, struct sbx_err *err)
+/* *conn is this thread's own: opened when there is none, given up when it broke. */
+static void run(struct sbx_vm *vm, virConnectPtr *conn, struct job *j)
 {
-	virConnectPtr conn = virConnectOpen(vm->conf.uri);
-
-	if (!conn) {
-		VM_FAIL(err, "connecting");
-		return NULL;
+	/* libvirtd went away since the last call: noticed here, so that this one need not fail. */
+	if (*conn && virConnectIsAlive(*conn) != 1) {
+		virConnectClose(*conn);
+		*conn = NULL;
 	}
-	virConnectSetKeepAlive(conn, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
-	if (virConnectRegisterCloseCallback(conn, on_close, vm, NULL) < 0 ||
-		virConnectDomainEventRegisterAny(conn, NULL, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
-			VIR_DOMAIN_EVENT_CALLBACK(on_lifecycle), vm, NULL) < 0) {
-		VM_FAIL(err, "registering for events");
-		virConnectClose(conn);
-		return NULL;
-	}
-	return conn;
-}
-
-static void note_dead(struct sbx_vm *vm, virConnectPtr conn)
-{
-	if (virConnectIsAlive(conn) == 1)
-		return;
-	pthread_mutex_lock(&vm->lock);
-	if (vm->conn == conn)
-		vm->is_dead = true;
-	pthread_mutex_unlock(&vm->lock);
-}
-
-/* With the lock held, and given up meanwhile. */
-static void reconnect(struct sbx_vm *vm, struct sbx_err *err)
-{
-	virConnectPtr dead = vm->conn, conn;
-
-	vm->is_connecting = true;
-	vm->conn = NULL;
-	vm->is_dead = false;
-	pthread_mutex_unlock(&vm->lock);
-	if (dead)
-		virConnectClose(dead);
-	conn = connect_new(vm, err);
-	pthread_mutex_lock(&vm->lock);
-	vm->is_connecting = false;
-	vm->conn = conn;
-	if (conn)
-		vm->connections++;
-	else
-		vm->retry_at_ms = sbx_mono_ms() + RECONNECT_MIN_MS;
-	pthread_cond_broadcast(&vm->changed);
-}
-
-/* A reference to the connection, opened when there is none; one thread opens, the rest wait. */
-static virConnectPtr connection(struct sbx_vm *vm, struct sbx_err *err)
-{
-	virConnectPtr conn = NULL;
-
-	pthread_mutex_lock(&vm->lock);
-	while (vm->is_connecting)
-		pthread_cond_wait(&vm->changed, &vm->lock);
-	if ((!vm->conn || vm->is_dead) && sbx_mono_ms() >= vm->retry_at_ms)
-		reconnect(vm, err);
-	if (vm->conn && !vm->is_dead) {
-		conn = vm->conn;
-		virConnectRef(conn);
-	}
-	pthread_mutex_unlock(&vm->lock);
-	if (!conn)
-		SBX_FAIL(err, SBX_E_UNAVAILABLE, "libvirt cannot be reached at %s", vm->conf.uri);
-	if (!conn && err)
-		err->code = SBX_E_UNAVAILABLE;
-	return conn;
-}
-
-static void run(struct sbx_vm *vm, struct job *j)
-{
-	virConnectPtr conn = connection(vm, &j->err);
-
-	if (!conn) {
+	if (!*conn)
+		*conn = connect_new(vm, &j->err);
+	if (!*conn) {
 		j->rc = -1;
 		return;
 	}
 	virResetLastError();
-	j->rc = j->fn(vm, conn, j->args, &j->err);
-	if (j->rc < 0)
-		note_dead(vm, conn);
-	virConnectClose(conn);
+	j->rc = j->fn(vm, *conn, j->args, &j->err);
 }
 
 static void job_free(struct job *j)
@@ -303,9 +311,29 @@ static void job_free(struct job *j)
 	free(j);
 }
 
+static void take_off(struct job **list, const struct job *j)
+{
+	while (*list != j)
+		list = &(*list)->next;
+	*list = j->next;
+}
+
+/*
+ * With the lock held: whether a call about this machine was given up and may still happen. Nothing else is
+ * done to the machine before it has: it could undo, or be done on top of, what comes now.
+ */
+static bool hangs_about(const struct sbx_vm *vm, const char *id)
+{
+	for (const struct job *j = vm->running; id[0] && j; j = j->next)
+		if (j->is_abandoned && strcmp(j->args->id, id) == 0)
+			return true;
+	return false;
+}
+
 static void *pool_thread(void *arg)
 {
 	struct sbx_vm *vm = arg;
+	virConnectPtr conn = NULL;
 
 	pthread_mutex_lock(&vm->lock);
 	for (;;) {
@@ -324,16 +352,23 @@ static void *pool_thread(void *arg)
 		if (!vm->first)
 			vm->last = &vm->first;
 		is_wanted = !j->is_abandoned;
+		j->next = vm->running;
+		vm->running = j;
 		pthread_mutex_unlock(&vm->lock);
 		if (is_wanted)
-			run(vm, j);
+			run(vm, &conn, j);
 		pthread_mutex_lock(&vm->lock);
+		take_off(&vm->running, j);
 		j->is_done = true;
 		if (j->is_abandoned)
 			job_free(j);
 		else
 			pthread_cond_broadcast(&vm->changed);
 	}
+	pthread_mutex_unlock(&vm->lock);
+	if (conn)
+		virConnectClose(conn);
+	pthread_mutex_lock(&vm->lock);
 	vm->threads--;
 	pthread_cond_broadcast(&vm->changed);
 	pthread_mutex_unlock(&vm->lock);
@@ -376,6 +411,12 @@ int vm_call(struct sbx_vm *vm, vm_call_fn fn, struct vm_args *a, int timeout_ms,
 	j->args = a;
 	atomic_fetch_add(&a->refs, 1);
 	pthread_mutex_lock(&vm->lock);
+	if (hangs_about(vm, a->id)) {
+		pthread_mutex_unlock(&vm->lock);
+		job_free(j);
+		return SBX_FAIL(
+			err, SBX_E_UNAVAILABLE, "libvirt has not answered an earlier call about this machine yet");
+	}
 	*vm->last = j;
 	vm->last = &j->next;
 	pool_grow(vm);
@@ -383,6 +424,7 @@ int vm_call(struct sbx_vm *vm, vm_call_fn fn, struct vm_args *a, int timeout_ms,
 		;
 	if (!j->is_done) {
 		j->is_abandoned = true;
+		atomic_store(&a->is_abandoned, true);
 		pthread_mutex_unlock(&vm->lock);
 		return SBX_FAIL(err, SBX_E_TIMEOUT, "libvirt did not answer within %d s", timeout_ms / 1000);
 	}
@@ -471,8 +513,8 @@ void sbx_vm_free(struct sbx_vm *vm)
 	pthread_cond_broadcast(&vm->work);
 	while (vm->threads > 0 && pthread_cond_timedwait(&vm->changed, &vm->lock, &until) != ETIMEDOUT)
 		;
-	conn = vm->conn;
-	vm->conn = NULL;
+	conn = vm->events;
+	vm->events = NULL;
 	pthread_mutex_unlock(&vm->lock);
 	if (conn) {
 		virConnectUnregisterCloseCallback(conn, on_close);

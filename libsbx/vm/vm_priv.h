@@ -30,6 +30,7 @@
  */
 struct vm_args {
 	atomic_int refs;
+	atomic_bool is_abandoned; /* the caller gave up: a call of several steps begins no further one */
 	char id[SBX_UUID_SIZE];
 	char *text, *more;
 	struct sbx_buf data;

@@ -201,14 +201,21 @@ static int config_make(virConnectPtr conn, virStoragePoolPtr pool, const struct 
 	return vol ? upload(conn, vol, sbx_buf_str(&a->data), err) : -1;
 }
 
+/* Between steps: the caller may have given up on one that hung. */
+static int go_on(struct vm_args *a, struct sbx_err *err)
+{
+	return atomic_load(&a->is_abandoned) ? SBX_FAIL(err, SBX_E_TIMEOUT, "Given up") : 0;
+}
+
 static int make_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, struct sbx_err *err)
 {
 	SBX_CLEANUP(pool_auto) virStoragePoolPtr pool = pool_open(vm, conn, err);
 
-	if (!pool || volume_drop(vm, pool, a->id, SBX_VM_OVERLAY_SUFFIX, err) < 0 ||
-		volume_drop(vm, pool, a->id, SBX_VM_CONFIG_SUFFIX, err) < 0)
+	if (!pool || go_on(a, err) < 0 || volume_drop(vm, pool, a->id, SBX_VM_OVERLAY_SUFFIX, err) < 0 ||
+		volume_drop(vm, pool, a->id, SBX_VM_CONFIG_SUFFIX, err) < 0 || go_on(a, err) < 0 ||
+		overlay_make(pool, a, err) < 0 || go_on(a, err) < 0)
 		return -1;
-	return overlay_make(pool, a, err) < 0 ? -1 : config_make(conn, pool, a, err);
+	return config_make(conn, pool, a, err);
 }
 
 int sbx_vm_volumes_make(struct sbx_vm *vm, const char *id, int64_t disk_gib, const char *root_image, uint32_t uid,
@@ -235,7 +242,8 @@ static int drop_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, s
 {
 	SBX_CLEANUP(pool_auto) virStoragePoolPtr pool = pool_open(vm, conn, err);
 
-	if (!pool || volume_drop(vm, pool, a->id, SBX_VM_OVERLAY_SUFFIX, err) < 0)
+	if (!pool || go_on(a, err) < 0 || volume_drop(vm, pool, a->id, SBX_VM_OVERLAY_SUFFIX, err) < 0 ||
+		go_on(a, err) < 0)
 		return -1;
 	return volume_drop(vm, pool, a->id, SBX_VM_CONFIG_SUFFIX, err);
 }

@@ -385,9 +385,9 @@ static int slow_call(struct sbx_vm *vm, virConnectPtr conn, struct vm_args *a, s
 	return 0;
 }
 
-static enum sbx_code slow(struct sbx_vm *vm, int timeout_ms, int64_t *ret)
+static enum sbx_code slow(struct sbx_vm *vm, const char *id, int timeout_ms, int64_t *ret)
 {
-	vm_auto_args struct vm_args *a = vm_args_new(NULL);
+	vm_auto_args struct vm_args *a = vm_args_new(id);
 	struct sbx_err err = SBX_ERR_INIT;
 
 	if (vm_call(vm, slow_call, a, timeout_ms, &err) == 0)
@@ -404,13 +404,33 @@ static void test_timeout(void **state)
 	(void)state;
 	assert_non_null(vm);
 	assert_int_equal(sbx_vm_ping(vm, NULL), 0);
-	assert_int_equal(slow(vm, 20, &number), SBX_E_TIMEOUT);
+	assert_int_equal(slow(vm, NULL, 20, &number), SBX_E_TIMEOUT);
 	assert_int_equal(sbx_vm_ping(vm, NULL), 0);
-	assert_int_equal(slow(vm, 20, &number), SBX_E_TIMEOUT);
-	assert_int_equal(slow(vm, 20, &number), SBX_E_TIMEOUT);
+	assert_int_equal(slow(vm, NULL, 20, &number), SBX_E_TIMEOUT);
+	assert_int_equal(slow(vm, NULL, 20, &number), SBX_E_TIMEOUT);
 	assert_int_equal(number, 0);
-	assert_int_equal(slow(vm, 5000, &number), SBX_OK);
+	assert_int_equal(slow(vm, NULL, 5000, &number), SBX_OK);
 	assert_int_equal(number, 1);
+	sbx_vm_free(vm);
+}
+
+/* While a call that was given up may still happen, its machine is left alone, and others are not. */
+static void test_late_call(void **state)
+{
+	struct sbx_vm *vm = sbx_vm_new(&test_conf, NULL, NULL, NULL);
+	struct sbx_err err = SBX_ERR_INIT;
+	int64_t number = 0;
+
+	(void)state;
+	assert_non_null(vm);
+	assert_int_equal(slow(vm, MACHINE_ID, 100, &number), SBX_E_TIMEOUT);
+	assert_int_equal(sbx_vm_destroy(vm, MACHINE_ID, &err), -1);
+	assert_int_equal(err.code, SBX_E_UNAVAILABLE);
+	assert_int_equal(sbx_vm_destroy(vm, "00000000-0000-4000-8000-000000000000", NULL), 0);
+	/* The test's call takes 300 ms: then the machine is free again. */
+	for (int i = 0; i < 100 && sbx_vm_destroy(vm, MACHINE_ID, NULL) < 0; i++)
+		usleep(20000);
+	assert_int_equal(sbx_vm_destroy(vm, MACHINE_ID, NULL), 0);
 	sbx_vm_free(vm);
 }
 
@@ -430,6 +450,7 @@ int main(void)
 		cmocka_unit_test(test_connection),
 		cmocka_unit_test(test_unreachable),
 		cmocka_unit_test(test_timeout),
+		cmocka_unit_test(test_late_call),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,8 +6,8 @@
  *
  * Time: every libvirt call runs in a thread of this module's own pool and has a time-out; a call that
  * hangs costs one pool thread and gives SBX_E_TIMEOUT, and what it would have done may still happen.
- * The connection is opened when needed, and again after libvirtd went away; while it cannot be had,
- * calls give SBX_E_UNAVAILABLE.
+ * Connections are opened when needed, and again after libvirtd went away; while none can be had, calls
+ * give SBX_E_UNAVAILABLE.
  *
  * Files: a machine's volumes belong to the uid of its slot, mode 0600, and its QEMU runs under that
  * uid. Domains carry relabel='no', so libvirt never changes the owner of a file: what machines share
@@ -84,9 +84,9 @@ struct sbx_vm;
 struct sbx_vm *sbx_vm_new(const struct sbx_vm_conf *conf, sbx_vm_stopped_fn on_stopped, void *arg, struct sbx_err *err);
 void sbx_vm_free(struct sbx_vm *vm); /* NULL ok */
 
-/* Whether libvirt answers; connects again when it was away. */
+/* Whether libvirt answers; also sees to it that events come, so it is called now and then. */
 int sbx_vm_ping(struct sbx_vm *vm, struct sbx_err *err) SBX_MUST_CHECK;
-/* Raised by each new connection: a change means that events may have been missed. */
+/* Raised by each new connection for events: a change means that some may have been missed. */
 uint64_t sbx_vm_connections(struct sbx_vm *vm);
 
 /*
