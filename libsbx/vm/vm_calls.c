@@ -409,14 +409,14 @@ int vm_call(struct sbx_vm *vm, vm_call_fn fn, struct vm_args *a, int timeout_ms,
 	deadline_in(&until, timeout_ms);
 	j->fn = fn;
 	j->args = a;
-	atomic_fetch_add(&a->refs, 1);
 	pthread_mutex_lock(&vm->lock);
 	if (hangs_about(vm, a->id)) {
 		pthread_mutex_unlock(&vm->lock);
-		job_free(j);
+		free(j);
 		return SBX_FAIL(
 			err, SBX_E_UNAVAILABLE, "libvirt has not answered an earlier call about this machine yet");
 	}
+	atomic_fetch_add(&a->refs, 1);
 	*vm->last = j;
 	vm->last = &j->next;
 	pool_grow(vm);

@@ -99,9 +99,6 @@ rig_libvirt_start() {
 	virsh -c qemu:///system domcapabilities --virttype qemu --arch x86_64 >/dev/null
 }
 
-# As a crash: domains live on. rig_libvirtd starts it again.
-rig_libvirt_kill() { kill -9 "$(cat /run/libvirtd.pid)"; }
-
 rig_libvirt_stop() {
 	local id
 	for id in $(virsh -c qemu:///system list --uuid 2>/dev/null); do
@@ -133,12 +130,7 @@ rig_images_register() {
 	done
 }
 
-# The keeper, in the background; its process id is in RIG_KEEPER.
-rig_keeper_start() {
-	"$BUILD/sbx-keeper" >>"$RIG/log/keeper" 2>&1 &
-	RIG_KEEPER=$!
-}
-
+# The keeper that the caller started; its process id is in RIG_KEEPER.
 rig_keeper_stop() {
 	kill "$RIG_KEEPER" 2>/dev/null || true
 	wait "$RIG_KEEPER" 2>/dev/null || true
