@@ -29,9 +29,9 @@ test('start and destroy', async () => {
 	// The first two of the log belong to scripts/up, which shares the machine with what it has just started.
 	const boot = logged('machine.answers', 'boot_ms').slice(-rounds);
 	const stops = logged('op.done', 'dur_ms', 'verb=stop').slice(-rounds);
-	console.log(`virDomainCreateXML -> first answer of boxd: p50 ${median(boot)} ms (bar 1900); all: ${boot.join(' ')}`);
-	console.log(`cold start -> first exec answered: p50 ${median(toExec).toFixed(0)} ms (bar: that + 400); all: ${toExec.map((x) => x.toFixed(0)).join(' ')}`);
-	console.log(`destroy, all of the op: p50 ${median(stops)} ms (bar 500)`);
+	console.error(`virDomainCreateXML -> first answer of boxd: p50 ${median(boot)} ms (bar 1900); all: ${boot.join(' ')}`);
+	console.error(`cold start -> first exec answered: p50 ${median(toExec).toFixed(0)} ms (bar: that + 400); all: ${toExec.map((x) => x.toFixed(0)).join(' ')}`);
+	console.error(`destroy, all of the op: p50 ${median(stops)} ms (bar 500)`);
 	assert.ok(median(boot) <= 1900);
 	assert.ok(median(toExec) <= median(boot) + 400);
 	assert.ok(median(stops) <= 500);
@@ -61,8 +61,8 @@ test('exec of true beside fork+exec of it in the box', async () => {
 		ours.push(median(each));
 	}
 	const [o, b, p] = [median(ours), median(bash), median(plain)];
-	console.log(`exec of true: ${o.toFixed(1)} ms; fork+exec of "bash -c true" in the box: ${b.toFixed(1)} ms, of /bin/true: ${p.toFixed(1)} ms`);
-	console.log(`(exec - 5 ms) / fork+exec of what exec runs: ${((o - 5) / b).toFixed(2)} (bar 1.20)`);
+	console.error(`exec of true: ${o.toFixed(1)} ms; fork+exec of "bash -c true" in the box: ${b.toFixed(1)} ms, of /bin/true: ${p.toFixed(1)} ms`);
+	console.error(`(exec - 5 ms) / fork+exec of what exec runs: ${((o - 5) / b).toFixed(2)} (bar 1.20)`);
 	await call(client, 'sandbox_stop', { id: box.id });
 	assert.ok(o <= 1.2 * b + 5);
 });
@@ -94,8 +94,8 @@ function done(summary, latency) io.write(string.format("p99 %.3f n %d errors %d\
 	}, 55000, '200 commands sleep');
 	const busy = [p99(), p99(), p99()];
 	const with200 = memory();
-	console.log(`tools/list p99: idle ${median(idle).toFixed(2)} ms, with 200 parked calls ${median(busy).toFixed(2)} ms; ratio ${(median(busy) / median(idle)).toFixed(2)} (bar 2.00)`);
-	console.log(`memory of the worker process: ${before.toFixed(1)} MiB idle, ${with200.toFixed(1)} MiB with 200 parked calls (bar 100)`);
+	console.error(`tools/list p99: idle ${median(idle).toFixed(2)} ms, with 200 parked calls ${median(busy).toFixed(2)} ms; ratio ${(median(busy) / median(idle)).toFixed(2)} (bar 2.00)`);
+	console.error(`memory of the worker process: ${before.toFixed(1)} MiB idle, ${with200.toFixed(1)} MiB with 200 parked calls (bar 100)`);
 	for (const r of await Promise.all(parked))
 		assert.equal(r.stdout, 'woke\n');
 	await Promise.all(boxes.map((b) => call(client, 'sandbox_stop', { id: b.id })));

@@ -1,5 +1,6 @@
-// Everything may be killed at any time. Ten kills (SBX_TEST_KILLS) at random points of starting and stopping a
-// box, the seed in the first test's name (SBX_TEST_SEED repeats it); after reconcile nothing is orphaned and no running box is lost.
+// Everything may be killed at any time. Ten kills (SBX_TEST_KILLS) at random points of starting and stopping
+// a box, the seed printed (SBX_TEST_SEED repeats it); after reconcile nothing is orphaned and no running box
+// is lost.
 import test, { before, after } from 'node:test';
 import assert from 'node:assert/strict';
 import { connect, call, leftovers, sh, sql, until, url } from './lib.mjs';
@@ -18,6 +19,7 @@ const sleep = (ms) => new Promise((r) => setTimeout(r, ms));
 
 let client, kept;
 before(async () => {
+	console.error(`# seed ${seed}`);
 	client = await connect();
 	kept = await call(client, 'sandbox_start', { environment: 'base' });
 	await call(client, 'sandbox_exec', { id: kept.id, cmd: 'echo precious > /work/file' });
@@ -69,7 +71,7 @@ const kills = Number(process.env.SBX_TEST_KILLS ?? 10);
 for (let i = 1; i <= kills / 2; i++) {
 	const [a, b] = [pick(Object.keys(victims)), pick(Object.keys(victims))];
 	const [at, bt] = [Math.floor(random() * 3500), Math.floor(random() * 300)];
-	test(`seed ${seed}, kill ${2 * i - 1}: ${a} ${at} ms into a start; kill ${2 * i}: ${b} ${bt} ms into the stop`, async () => {
+	test(`kill ${2 * i - 1}: ${a} ${at} ms into a start; kill ${2 * i}: ${b} ${bt} ms into the stop`, async () => {
 		const id = await lifeWithAKill(victims[a], at);
 		if (id !== 'failed')
 			await stopWithAKill(id, victims[b], bt);
