@@ -38,7 +38,7 @@ EOT
 	assert.equal(sh('cat /proc/sys/net/ipv4/ip_forward'), '0');
 	assert.equal(sh('nft list tables'), 'table inet foreign');
 	assert.equal(sh("ip -o link | grep -c ' srg' || true"), '0');
-	await until(() => sh('pgrep -x "qemu-system-x86|sbx-worker|sbx-keeper|nginx|postgres|libvirtd|virtlogd" | wc -l') === '0', 20000, 'no process is left');
+	await until(() => sh('ps -eo comm= | grep -cxE "qemu-system-x86|sbx-worker|sbx-keeper|nginx|postgres|libvirtd|virtlogd" || true') === '0', 20000, 'no process is left');
 	assert.equal(sh('ls /etc/libvirt/qemu/foreign.xml'), '/etc/libvirt/qemu/foreign.xml');
 	// Data is kept: up brings the same instance back, with its keys; the box that ran was ended, and it says so.
 	sh(up, { timeout: 120000 });
